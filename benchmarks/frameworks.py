@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
+from benchmarks.jobs import LEARNING_S, Job, Launcher, Step, running, torchrun, trainjob, trainjob_forked
 from benchmarks.measuring import arguments, measure
 from benchmarks.restart import down_times
 
@@ -45,7 +45,9 @@ def recovery(rounds: int) -> list[Figure]:
 
 
 def step(rounds: int) -> list[Figure]:
-    """One job of each way a round; a sample is the median of its steps on rank 0, which those that save are not."""
+    """One job of each way a round. A sample is the median of its steps' processor time on rank 0; the few that save
+    lie above it.
+    """
     ways: dict[str, Launcher] = {"ours": trainjob, "alone": torchrun}
     samples: dict[tuple[str, str], list[float]] = {(name, way): [] for name in WORKLOADS for way in ways}
     for number in range(rounds):
@@ -57,7 +59,7 @@ def step(rounds: int) -> list[Figure]:
                 samples[name, way].append(took)
                 print(f"  {name} {way}: {took:.3f} ms", file=sys.stderr, flush=True)
     return [
-        Figure(f"step_{name}", "ms", samples[name, "ours"], samples[name, "alone"], f"{name} alone")
+        Figure(f"step_cpu_{name}", "ms", samples[name, "ours"], samples[name, "alone"], f"{name} alone")
         for name in WORKLOADS
     ]
 
@@ -66,7 +68,7 @@ def _median_step_ms(job: Job) -> float:
     def last(steps: list[Step]) -> Step | None:
         return next((one for one in steps if one.rank == 0 and one.step >= STEPS - 1), None)
 
-    job.wait_for(f"step {STEPS - 1}", last)
+    job.wait_for(f"step {STEPS - 1}", last, LEARNING_S)
     times = [one.time for one in job.steps() if one.rank == 0 and one.step > WARM_UP]
     return 1000 * median(after - before for before, after in itertools.pairwise(times))
 

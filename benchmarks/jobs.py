@@ -61,11 +61,13 @@ class Job:
         rows = (line.split() for line in text.splitlines()[: text.count("\n")])
         return [Step(int(rank), int(pid), int(attempt), int(step), float(at)) for rank, pid, attempt, step, at in rows]
 
-    def wait_for_word(self, word: str) -> None:
-        """Until the job has printed it. Raises RuntimeError as `wait_for` does."""
-        self.wait_for(
-            repr(word), lambda steps: steps[-1] if steps and word in self.log.read_text() else None, LEARNING_S
-        )
+    def wait_for_word(self, word: str, times: int = 1) -> None:
+        """Until the job has printed it so often. Raises RuntimeError as `wait_for` does."""
+
+        def printed(steps: list[Step]) -> Step | None:
+            return steps[-1] if steps and self.log.read_text().count(word) >= times else None
+
+        self.wait_for(repr(word), printed, LEARNING_S)
 
     def wait_for(
         self, what: str, condition: Callable[[list[Step]], Step | None], patience_s: float = PATIENCE_S

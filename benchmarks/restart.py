@@ -14,7 +14,18 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.figures import Figure
-from benchmarks.jobs import Job, Launcher, Step, ray_python, running, torchrun, trainjob, trainjob_forked, under_ray
+from benchmarks.jobs import (
+    WORKERS,
+    Job,
+    Launcher,
+    Step,
+    ray_python,
+    running,
+    torchrun,
+    trainjob,
+    trainjob_forked,
+    under_ray,
+)
 
 KILLS = 3
 STEPS_BEFORE = 60
@@ -72,7 +83,7 @@ def down_times(
     """Of kills of one job in a row. `learns`: once the ranks' parent has learned what the script imports."""
     with running(launcher, *imports, ranks=ranks, workload=workload) as job:
         if learns:
-            job.wait_for_word(LEARNED)
+            job.wait_for_word(LEARNED, WORKERS)  # each has a parent of its own
         return [_down_time(job, attempt, ranks) for attempt in range(1, kills + 1)]
 
 

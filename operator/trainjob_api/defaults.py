@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob_api import contract
-from trainjob_api.command import parse_python
+from trainjob_api.command import is_mpi, parse_python
 from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -66,13 +66,18 @@ def uses_agent(spec: TrainJobSpec) -> bool:
 
 
 def processes_per_worker(spec: TrainJobSpec) -> int:
-    """Ranks in each pod. auto: the trainer's GPU limit for a plain Python command, else 1."""
+    """Ranks in each pod. auto: the trainer's GPU limit for a plain Python command and for mpirun, else 1."""
     if spec.processes_per_worker != "auto":
         return spec.processes_per_worker
     _, container = trainer_container(spec)
-    if uses_agent(spec) and is_plain_python(command_of(container)):
+    if uses_agent(spec) and starts_ranks(command_of(container)):
         return max(1, gpu_limit(container))
     return 1
+
+
+def starts_ranks(command: Sequence[str]) -> bool:
+    """Whether the agents decide how many ranks there are in each pod: they start them, or tell mpirun."""
+    return is_plain_python(command) or is_mpi(command)
 
 
 def sizes(spec: TrainJobSpec) -> Sequence[int]:

@@ -176,7 +176,7 @@ def _process_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             "must be 1 or left out with spec.runtime.agent: Disabled: without the agent a pod has one process, which "
             "may start more itself",
         )
-    elif command and not defaults.is_plain_python(command):
+    elif command and not defaults.starts_ranks(command):
         launcher = launcher_of(command)
         if launcher is None:
             why = (

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+from support.spoken import said
 from trainjob.agent.mpi import one_rank, places, proof, remote_shell
 from trainjob.agent.mpi.mpirun_side import Handover
 from trainjob.agent.processes import rank_command
@@ -73,20 +75,47 @@ def test_which_mpirun_is_known(version: str, known: bool) -> None:
     assert places.is_known(version) == known
 
 
+JOB = """
+apiVersion: trainjob.dev/v1alpha1
+kind: TrainJob
+metadata: {name: five}
+spec:
+  workers: 2
+  template: {spec: {containers: [{name: trainer, image: x, command: [mpirun, python, train.py]}]}}
+  failurePolicy: {maxFailures: 3}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * HANG_S)
+def test_an_mpirun_that_is_not_known_is_refused_at_once(program: Path, tmp_path: Path) -> None:
+    """And not three times more: another attempt finds the same one."""
+    program.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 5.0.7'\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    words = ["-m", "trainjob.cli.main", "run", "-f", "job.yaml", "--local", "--storage", "."]
+    with pytest.raises(AssertionError) as failed:
+        said(words, tmp_path, limit_s=HANG_S)
+    shown = str(failed.value)
+    assert "cannot start: RuntimeError: mpirun is mpirun (Open MPI) 5.0.7: Open MPI 4 is needed" in shown, shown
+    assert "CannotStart in attempt 1" in shown and "attempt 2" not in shown
+
+
 def test_what_the_job_sets_itself_stands_but_for_what_the_start_needs() -> None:
     base = {"OMPI_MCA_hwloc_base_binding_policy": "core", "OMPI_MCA_plm_rsh_agent": "ssh"}
-    env = places.environment(base, "/hosts", is_loopback=True)
+    env = places.environment(base, "/hosts", is_loopback=True, workers=2)
     assert env["OMPI_MCA_hwloc_base_binding_policy"] == "core"
     assert "remote_shell.py" in env["OMPI_MCA_plm_rsh_agent"]
     assert env["OMPI_MCA_btl_tcp_if_include"] == "lo"
-    assert "OMPI_MCA_btl_tcp_if_include" not in places.environment({}, "/hosts", is_loopback=False)
+    assert env["OMPI_MCA_btl"] == "^vader"
+    assert "OMPI_MCA_btl" not in places.environment({}, "/hosts", is_loopback=True, workers=1)
+    assert not [name for name in places.environment({}, "/hosts", is_loopback=False, workers=2) if "_btl" in name]
     assert places.hosts(3, 2) == "localhost slots=2\nworker-1 slots=2\nworker-2 slots=2\n"
 
 
 def test_a_path_that_open_mpi_would_take_apart_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/my python/bin/python")
     with pytest.raises(places.UnusablePathError, match="spaces or colons"):
-        places.environment({}, "/hosts", is_loopback=False)
+        places.environment({}, "/hosts", is_loopback=False, workers=2)
 
 
 def given(rank: int, local: int, each: int, size: int, worker: int) -> dict[str, str]:

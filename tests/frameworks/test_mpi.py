@@ -50,11 +50,18 @@ def open_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         pytest.skip("Open MPI 4 and mpi4py are not installed: make test-frameworks")
 
 
-def manifest(here: Path, *script: str, options: tuple[str, ...] = (), workers: int = 2, name: str = "job") -> list[str]:
+def manifest(
+    here: Path,
+    *script: str,
+    options: tuple[str, ...] = (),
+    workers: int = 2,
+    name: str = "job",
+    processes: int = 1,
+) -> list[str]:
     """The words of `tj` that run the example's job as a job of this machine."""
     job = yaml.safe_load((ROOT / "examples" / "mpi" / "trainjob.yaml").read_text(encoding="utf-8"))
     job["metadata"]["name"] = name
-    job["spec"]["workers"] = workers
+    job["spec"].update(workers=workers, processesPerWorker=processes)
     pod = job["spec"]["template"]["spec"]
     train = script or (str(ROOT / "examples" / "mpi" / "train.py"),)
     program, python = pod["containers"][0]["command"][:2]
@@ -83,6 +90,31 @@ def test_a_killed_rank_changes_no_number(tmp_path: Path) -> None:
     expected = losses(tmp_path / "plain")
     assert sorted(expected) == list(range(20, 201, 20))
     assert losses(tmp_path / "struck") == expected
+
+
+PLACES = """
+import pathlib, sys
+from mpi4py import MPI
+import trainjob
+context = trainjob.get_context()
+place = (context.rank, context.world_size, context.local_rank, context.local_world_size, context.node_rank)
+assert (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size) == place[:2]
+pathlib.Path(sys.argv[1], f"place-{context.rank}").write_text(repr(place))
+"""
+
+
+def test_several_ranks_a_worker_are_numbered_through_and_one_that_is_killed_changes_no_number(tmp_path: Path) -> None:
+    (tmp_path / "places.py").write_text(PLACES)
+    words = manifest(tmp_path / "places", str(tmp_path / "places.py"), str(tmp_path), processes=2)
+    said(words, tmp_path, limit_s=LIMIT_S)
+    found = [(tmp_path / f"place-{rank}").read_text() for rank in range(4)]
+    assert found == [repr((rank, 4, rank % 2, 2, rank // 2)) for rank in range(4)]
+
+    said(manifest(tmp_path / "plain", processes=2), tmp_path, limit_s=LIMIT_S)
+    shown = said(manifest(tmp_path / "struck", STRUCK, "3", EXAMPLE, processes=2), tmp_path, limit_s=LIMIT_S)
+    assert "that spoke as rank 1 is gone without a farewell" in shown, shown
+    assert "attempt 2 resumes from checkpoint 1-1-2" in shown and "with 2 attempts" in shown, shown
+    assert losses(tmp_path / "struck") == losses(tmp_path / "plain")
 
 
 def _side(name: str) -> Callable[[list[str]], bool]:

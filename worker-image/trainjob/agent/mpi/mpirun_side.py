@@ -14,11 +14,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set
 
 from trainjob.agent.mpi import places, proof
 from trainjob.agent.wire import handshake
-from trainjob.session import tie
+from trainjob.session import link, tie
 from trainjob_api import contract
 
 _HELLO_S = 10.0
@@ -129,10 +129,10 @@ async def run(words: Sequence[str]) -> int:
 
 
 def _environment(folder: str, address: str, ranks_port: int) -> Dict[str, str]:
-    host_file = os.path.join(folder, "hosts")
+    host_file, workers = os.path.join(folder, "hosts"), int(os.environ["PET_NNODES"])
     with open(host_file, "w", encoding="ascii") as file:
-        file.write(places.hosts(int(os.environ["PET_NNODES"]), int(os.environ["PET_NPROC_PER_NODE"])))
-    env = places.environment(os.environ, host_file, _is_loopback(address))
+        file.write(places.hosts(workers, int(os.environ["PET_NPROC_PER_NODE"])))
+    env = places.environment(os.environ, host_file, _is_loopback(address), workers)
     return places.own_folder(env, folder, ranks_port)
 
 
@@ -151,13 +151,20 @@ def main() -> None:
     """`mpirun_side mpirun...`"""
     words = sys.argv[1:]
     said = subprocess.run([words[0], "--version"], stdout=subprocess.PIPE, timeout=_VERSION_S).stdout
-    if not places.is_known(said.decode(errors="replace")):
-        first = said.decode(errors="replace").strip().partition("\n")[0]
-        sys.exit(f"trainjob: {words[0]} is {first or 'nothing that tells its version'}: Open MPI 4 is needed")
+    version = said.decode(errors="replace")
+    if not places.is_known(version):
+        first = version.strip().partition("\n")[0]
+        _refuse(f"{words[0]} is {first or 'nothing that tells its version'}: Open MPI 4 is needed")
     try:
         code = asyncio.run(run(words))
     except places.UnusablePathError as error:
-        sys.exit(f"trainjob: {error}")
+        _refuse(str(error))
     if code < 0:
         os.kill(os.getpid(), -code)
     sys.exit(code)
+
+
+def _refuse(why: str) -> NoReturn:
+    """No restart mends it: the agent is told so, as an exit code alone would not say."""
+    link.tell_agent(contract.END_START, RuntimeError(why))
+    sys.exit(f"trainjob: {why}")

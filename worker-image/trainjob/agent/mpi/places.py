@@ -37,8 +37,8 @@ def index_of(host: str, workers: int) -> int:
     return int(number)
 
 
-def environment(base: Mapping[str, str], host_file: str, is_loopback: bool) -> Dict[str, str]:
-    """Of mpirun; what of it are mere defaults, the job's own environment overrules. Raises UnusablePathError."""
+def environment(base: Mapping[str, str], host_file: str, is_loopback: bool, workers: int) -> Dict[str, str]:
+    """Of mpirun, for so many workers; what of it are mere defaults, the job's own environment overrules. Raises UnusablePathError."""
     ours = {
         "plm_rsh_agent": _script("remote_shell.py"),
         # Each daemon is started from worker 0, however many there are, and whoever starts it sees how it ended.
@@ -55,6 +55,10 @@ def environment(base: Mapping[str, str], host_file: str, is_loopback: bool) -> D
     if is_loopback:
         # Not used where nobody says so. Ranks of several workers share the cores: who waits lets others go on.
         wished.update(oob_tcp_if_include="lo", btl_tcp_if_include="lo", mpi_yield_when_idle="1")
+    if is_loopback and workers > 1:
+        # It names shared memory by the machine and a rank's place on it: ranks of two workers would write into the
+        # same one.
+        wished.update(btl="^vader")
     defaults = {f"{_PARAMETER}{name}": value for name, value in wished.items()}
     if os.geteuid() == 0:
         defaults.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")

@@ -38,7 +38,9 @@ _BETWEEN = ("os", "_collections_abc", "collections.abc", __name__)
 
 @contextlib.contextmanager
 def watched() -> Iterator[List[str]]:
-    """Which of these are looked for meanwhile, but by those that may, through os.environ: get(), `in` and the rest end there."""
+    """Which of these are looked for meanwhile, but by those that may, through os.environ: get(), `in` and the rest end
+    there.
+    """
     read: List[str] = []
     plain = type(os.environ)
 
