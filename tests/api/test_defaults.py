@@ -48,6 +48,8 @@ def test_command_and_args_together() -> None:
         (gpus(2, "amd.com/gpu"), 2),
         (gpus(2, "example.com/gpu"), 1),
         ({**gpus(8), f"{TRAINER}.command": ["torchrun", "train.py"]}, 1),
+        ({**gpus(8), f"{TRAINER}.command": ["mpirun", "./train"]}, 8),
+        ({"spec.processesPerWorker": 2, f"{TRAINER}.command": ["mpirun", "./train"]}, 2),
         ({**gpus(8), f"{TRAINER}.command": ["bash", "-c", "python train.py"]}, 1),
         ({**gpus(8), "spec.runtime.agent": "Disabled"}, 1),
         ({**gpus(8), "spec.processesPerWorker": 3}, 3),

@@ -285,6 +285,11 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
             "`torchrun` starts the processes of a pod itself; say how many in the command, --nproc-per-node=2",
         ),
         (
+            {"spec.processesPerWorker": 2, f"{TRAINER}.command": ["sh", "-c", "mpirun t"]},
+            "spec.processesPerWorker",
+            "sh runs once in each pod",
+        ),
+        (
             {"spec.checkpoint.storage": "gs://bucket"},
             "spec.checkpoint.storage",
             "on mounted paths and at s3://, not at gs://",

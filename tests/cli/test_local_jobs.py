@@ -461,6 +461,16 @@ def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:
     assert refused.code == contract.CLI_USAGE and "there is no tracker 'comet'" in refused.err
 
 
+def test_a_dry_run_tells_where_the_trackers_would_write(here: Shell) -> None:
+    (here.folder / "x.py").write_text("print('never')")
+    given = ("run", "x.py", "--name", "new", "--storage", "kept", "--track", "csv", "--track", "tensorboard=boards")
+    shown = here.tj(*given, "--dry-run")
+    folder = here.folder.resolve()
+    told = f"reports would go to csv: {folder}/kept/default/new/metrics.csv; tensorboard: {folder}/boards"
+    assert shown.code == contract.CLI_OK and told in shown.err
+    assert not list(here.folder.rglob("metrics.csv")) and not (here.folder / "boards").exists()
+
+
 def test_a_checkpoint_that_is_not_there_starts_nothing(here: Shell) -> None:
     remember(here)
     here.save("1-1-1")

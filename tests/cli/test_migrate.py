@@ -108,8 +108,8 @@ def test_what_differs_is_told_by_line() -> None:
     notes = migrate(SCRIPT).notes
     said = {line: [note.text for note in notes if note.line == line] for line in {note.line for note in notes}}
     missing = {note.line for note in notes if note.missing}
-    assert missing == {2, 3, 12, 16, 18}
-    assert any("one job per trial" in text for text in said[2])
+    assert missing == {3, 12, 16, 18}
+    assert any(text.startswith("ray.tune: of it only") and "one job per trial" in text for text in said[2])
     assert any("ray.train.SyncConfig has no counterpart" in text for text in said[3])
     assert any("resumes inside an epoch by itself" in text for text in said[8])
     assert said[9][0].endswith("resume=False) and keep it")
@@ -323,39 +323,60 @@ spec:
 """
 
 
-def test_what_mpirun_starts_becomes_the_command_of_each_rank(
+def test_mpirun_is_the_command_and_the_job_decides_how_many_ranks_it_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, out = became(tmp_path / "job.yaml", MPI_JOB, capsys)
     (container,) = job.spec.template["spec"]["containers"]
     assert (job.spec.workers, job.spec.processes_per_worker) == (2, 2)
-    assert container["command"] == ["python3", "train.py", "--lr", "1"] and "args" not in container
+    assert container["command"] == ["mpirun", "-x", "A=b", "python3", "train.py", "--lr", "1"]
+    assert "args" not in container
     assert container["name"] == "trainer" and container["resources"] == {"limits": {"memory": "1Gi"}}
-    assert (
-        "# changed: spec.mpiReplicaSpecs.Launcher -> left out; each rank runs `python3 train.py --lr 1` itself" in out
-    )
-    assert "with mpi4py, Horovod or OMPI_COMM_WORLD_RANK each rank would train alone" in out
+    assert "Launcher -> left out; `mpirun -x A=b python3 train.py --lr 1` runs on the first worker" in out
+    assert "# changed: mpirun's -np 4 -> left out; it starts processesPerWorker ranks on each worker" in out
+    assert "# look at: Open MPI 4 in the image; no ssh server" in out
 
 
 @pytest.mark.parametrize(
     ("launcher", "command"),
     [
-        ("[sh, -c, 'mpirun -np 4 python train.py']", ["python", "train.py"]),
+        ("[sh, -c, 'mpirun -np 4 python train.py']", ["mpirun", "python", "train.py"]),
+        (
+            "[/usr/bin/mpirun, --allow-run-as-root, -np, '4', --mca, btl, ^vader, -N, '2', -bind-to, none, ./pi, -n, '3']",
+            ["/usr/bin/mpirun", "--mca", "btl", "^vader", "-bind-to", "none", "./pi", "-n", "3"],
+        ),
         ("[sh, -c, 'cd /code && mpirun python train.py']", None),
         ("[horovodrun, -np, '4', python, train.py]", None),
-        ("[mpirun, -np, '4', ./pi]", None),
     ],
-    ids=["a shell line", "a longer one", "horovodrun", "no python"],
+    ids=["a shell line", "its own options stay", "a longer one", "horovodrun"],
 )
-def test_an_mpi_job_of_which_no_python_command_is_found_is_refused(
+def test_an_mpi_job_without_a_plain_mpirun_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, command: list[str] | None
 ) -> None:
-    text = re.sub(r"\[mpirun.*\"1\"\]", launcher, MPI_JOB)
+    text = re.sub(r"\[mpirun.*\"1\"\]", lambda found: launcher, MPI_JOB)
     if command is None:
-        assert "of which no `mpirun ... python` is found" in refused(tmp_path / "job.yaml", text, capsys)
+        assert "which is no plain `mpirun ...`" in refused(tmp_path / "job.yaml", text, capsys)
     else:
         job, _ = became(tmp_path / "job.yaml", text, capsys)
         assert job.spec.template["spec"]["containers"][0]["command"] == command
+
+
+def test_what_the_launcher_had_in_its_environment_the_workers_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = MPI_JOB.replace(
+        'image: "a:1", command: [mpirun', 'image: "a:1", env: [{name: A, value: b}], command: [mpirun'
+    )
+    job, out = became(tmp_path / "job.yaml", text, capsys)
+    assert job.spec.template["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+    assert "# changed: the launcher's variables -> the workers'" in out
+
+
+def test_an_mpi_job_of_another_mpi_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = MPI_JOB.replace("  slotsPerWorker: 2", "  slotsPerWorker: 2\n  mpiImplementation: Intel")
+    assert "its mpiImplementation is Intel, and here mpirun is Open MPI's" in refused(
+        tmp_path / "job.yaml", text, capsys
+    )
 
 
 JOB_SET = """

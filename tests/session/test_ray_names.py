@@ -56,7 +56,9 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
         ("from trainjob.compat.ray.train.lightning import LightningTrainer", "RayDDPStrategy"),
         ("from trainjob.compat.ray.train.huggingface import TransformersTrainer", "transformers.Trainer"),
         ("from trainjob.compat.ray.train import PreemptionError", "leave it out"),
-        ("from trainjob.compat.ray import tune", "one job per trial"),
+        ("from trainjob.compat.ray.tune import Tuner", "one job per trial"),
+        ("from trainjob.compat.ray.tune.logger import LoggerCallback", "trainjob.trackers.Tracker"),
+        ("from trainjob.compat.ray.tune.logger import JsonLoggerCallback", "tj history NAME -o json"),
         ("from trainjob.compat.ray import data, train", "prepare_data_loader"),
         ("from trainjob.compat.ray.train import SyncConfig", "RunConfig(storage_path=...)"),
         ("from trainjob.compat.ray.train import reprot", "did you mean ray.train.report?"),
@@ -68,6 +70,15 @@ def test_what_is_not_there_is_said_by_the_import(line: str, words: str) -> None:
     with pytest.raises(ImportError, match="has no counterpart in TrainJob") as caught:
         exec(line, {})
     assert words in str(caught.value)
+
+
+def test_a_module_of_which_a_part_is_here_tells_the_way_out_of_the_rest() -> None:
+    """`from ray import train, tune` runs in scripts that use the loggers alone."""
+    scope: dict[str, object] = {}
+    exec("from trainjob.compat.ray import tune; from trainjob.compat.ray.tune.logger import TBXLoggerCallback", scope)
+    assert "TensorBoardLogger" in str(scope["TBXLoggerCallback"])
+    with pytest.raises(AttributeError, match="one job per trial"):
+        exec("tune.Tuner", scope)
 
 
 def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
@@ -83,7 +94,7 @@ def test_modules_are_found_in_a_new_process_by_their_full_names() -> None:
 def test_a_question_for_an_attribute_is_answered_with_no() -> None:
     from trainjob.compat import ray
 
-    assert hasattr(ray.train, "report") and not hasattr(ray.train, "horovod") and not hasattr(ray, "tune")
+    assert hasattr(ray.train, "report") and not hasattr(ray.train, "horovod") and not hasattr(ray, "serve")
 
 
 def test_every_way_out_is_of_a_name_that_is_not_here() -> None:

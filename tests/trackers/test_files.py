@@ -77,3 +77,10 @@ def test_files_are_beside_the_checkpoints_or_below_the_current_folder(
     for elsewhere in ("team/job", "s3://bucket/default/job"):
         assert tracker.folder_of(None, replace(CONTEXT, path=elsewhere), "mlruns") == str(tmp_path / "job" / "mlruns")
     assert tracker.folder_of("here", CONTEXT, "x") == str(tmp_path / "here")
+
+
+def test_a_password_in_a_servers_uri_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker.importlib.util, "find_spec", lambda name: object())
+    assert MLflowLogger("https://me:secret@host:5000/a").place(CONTEXT) == "https://host:5000/a"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert MLflowLogger().place(CONTEXT) == tracker.folder_of(None, CONTEXT, "mlruns")

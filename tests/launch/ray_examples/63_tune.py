@@ -1,4 +1,4 @@
-# expect: ray.tune has no counterpart in TrainJob
+# expect: ray.tune.Tuner has no counterpart in TrainJob
 from ray import tune
 from ray.tune import Tuner
 

@@ -35,14 +35,14 @@ CORRECT = "correct that, then run the same command again"
 def run(args: argparse.Namespace) -> int:
     """Run the job to its end; 0, 10 or 130. Raises CommandError when it cannot be run."""
     started = time.monotonic()
-    job = build(args)
+    job, tracked = build(args), ""
     if args.track and (args.dry_run or args.detach):
         # Of what is refused the person at this terminal hears, not the log of a background job.
         from trainjob.cli.tracking import Tracking
 
-        Tracking(args.track, job)
+        tracked = Tracking(args.track, job).places
     if args.dry_run:
-        return _dry_run(args, job)
+        return _dry_run(args, job, tracked)
     if args.detach:
         return _detach(args, job)
     if args.in_process:
@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
         tracking = Tracking(args.track, job)
+        if tracking.places:
+            display.note(f"reports go to {tracking.places}")
         with tracking.of_the_end():
             outcome = run_job(job, options=options, listener=Show(display, job, tracking))
             tracking.last(outcome.job)
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
 
 
-def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
+def _dry_run(args: argparse.Namespace, job: TrainJob, tracked: str) -> int:
     """Everything that a run would check before it starts something, then the object."""
     import yaml
 
@@ -82,7 +84,8 @@ def _dry_run(args: argparse.Namespace, job: TrainJob) -> int:
         raise CommandError(str(error), next_step=CORRECT) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
     print(yaml.safe_dump(document, sort_keys=False), end="")
-    print(*filter(None, (renamed(args, job), f"nothing was started; {opening(job)}")), sep="\n", file=sys.stderr)
+    said = (renamed(args, job), f"nothing was started; {opening(job)}", tracked and f"reports would go to {tracked}")
+    print(*filter(None, said), sep="\n", file=sys.stderr)
     return CLI_OK
 
 

@@ -56,7 +56,11 @@ class Tracking:
             )
         self._polled = Polled(folder or "")
         context = RunContext(name=job.metadata.name, path=folder or "", run_config=None, scaling_config=None)
-        self._hearers = Hearers(trackers(words) if words else (), context)
+        made = trackers(words) if words else []
+        kinds = [word.partition("=")[0] for word in words]
+        self.places = "; ".join(f"{kind}: {one.place(context)}" for kind, one in zip(kinds, made, strict=True))
+        """Where each tracker writes, for a person."""
+        self._hearers = Hearers(made, context)
 
     def look(self, job: TrainJob) -> None:
         """At the job's reports, when it is time."""

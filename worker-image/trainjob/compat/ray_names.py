@@ -148,6 +148,11 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.air.integrations.wandb": {
         "WandbLoggerCallback": Answer(f"{_TRACKERS}:WandbLoggerCallback", "one run a training; uploads no checkpoints")
     },
+    "ray.tune": {},
+    "ray.tune.logger": {
+        "CSVLoggerCallback": Answer("trainjob.trackers:CSVLogger", "the file is `metrics.csv` in the job's folder"),
+        "TBXLoggerCallback": Answer("trainjob.trackers:TensorBoardLogger", "in the job's folder; no hparams tab"),
+    },
 }
 """Ray's module -> its names that are here."""
 
@@ -158,7 +163,7 @@ _TASKS = (
 )
 _TUNE = (
     "start one job per trial (`tj run`, TorchTrainer.fit()) from a loop or from a search library such as Optuna, and "
-    "read Result.metrics (ray.tune.logger: trainjob.trackers has TensorBoardLogger and CSVLogger)"
+    "read Result.metrics"
 )
 _NODES = "there is no cluster of TrainJob's own; ask Kubernetes (`kubectl get nodes`)"
 _PREEMPTION = (
@@ -221,6 +226,9 @@ ABSENT: Mapping[str, str] = {
     "ray.train.v2.jax": "use ray.train.v2.jax.JaxTrainer",
     "ray.train.v2.jax.JaxConfig": "leave it out: JAX finds the devices by itself, and JAX_PLATFORMS chooses among them",
     "ray.tune": _TUNE,
+    "ray.tune.logger": "derive from trainjob.trackers.Tracker for a tracker of your own",
+    "ray.tune.logger.JsonLoggerCallback": "the reports are kept as JSON anyway: `tj history NAME -o json`",
+    "ray.tune.logger.pretty_print": "use pprint or json.dumps",
     "ray.util": "use ray.train.collective for barriers and broadcasts, torch.distributed for tensors",
     "ray.widgets": "fit() shows its own panel",
     "ray.workflow": _TASKS,

@@ -29,11 +29,14 @@ class CSVLogger(tracker.Tracker):
         self._path = ""
         self._columns: list[str] = []
 
+    def place(self, run_context: RunContext) -> str:
+        """The file."""
+        return os.path.join(tracker.folder_of(self._folder, run_context, ""), "metrics.csv")
+
     def open(self, run_context: RunContext, first: Report) -> None:
         """Goes on with the file of an earlier run of this training."""
-        folder = tracker.folder_of(self._folder, run_context, "")
-        os.makedirs(folder, exist_ok=True)
-        self._path = os.path.join(folder, "metrics.csv")
+        self._path = self.place(run_context)
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
         self.restart(first)
 
     def restart(self, first: Report) -> None:

@@ -47,12 +47,17 @@ class MLflowLogger(tracker.Tracker):
         self._client: Any = None
         self._run = ""
 
+    def place(self, run_context: RunContext) -> str:
+        """Server, database or folder, without the password that its URI may have."""
+        told = self._told() or tracker.folder_of(None, run_context, "mlruns")
+        return re.sub(r"//[^/@]*@", "//", told)
+
     def open(self, run_context: RunContext, first: Report) -> None:
         """Finds the run of this training, or makes it."""
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
-        self._client = MlflowClient(self._place(run_context))
+        self._client = MlflowClient(self._uri_for(run_context))
         experiment = self._experiment_id(
             self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "trainjob",
         )
@@ -95,9 +100,11 @@ class MLflowLogger(tracker.Tracker):
         for at in range(0, len(metrics), _BATCH):
             self._client.log_batch(self._run, metrics=metrics[at : at + _BATCH])
 
-    def _place(self, run_context: RunContext) -> str:
-        told = self._uri or os.environ.get("MLFLOW_TRACKING_URI")
-        if told:
+    def _told(self) -> str | None:
+        return self._uri or os.environ.get("MLFLOW_TRACKING_URI")
+
+    def _uri_for(self, run_context: RunContext) -> str:
+        if told := self._told():
             return told
         # MLflow 3 asks for this word before it takes a folder, the one form that needs neither server nor database.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")

@@ -27,9 +27,13 @@ class TensorBoardLogger(tracker.Tracker):
         self._folder = folder
         self._file: BinaryIO | None = None
 
+    def place(self, run_context: RunContext) -> str:
+        """The folder, for `tensorboard --logdir`."""
+        return tracker.folder_of(self._folder, run_context, "tensorboard")
+
     def open(self, run_context: RunContext, first: Report) -> None:
         """A file of its own for each start of a job, as readers sort them by the time in their names."""
-        folder = tracker.folder_of(self._folder, run_context, "tensorboard")
+        folder = self.place(run_context)
         os.makedirs(folder, exist_ok=True)
         began = time.time()
         name = f"events.out.tfevents.{int(began):010d}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"

@@ -31,6 +31,10 @@ class Tracker(UserCallback):
         self.patience_s = patience_s
         self._feed: Feed | None = None
 
+    def place(self, run_context: RunContext) -> str:
+        """Where it writes, as a person is told before the run. Opens nothing."""
+        return type(self).__name__
+
     def open(self, run_context: RunContext, first: Report) -> None:
         """Before the first report. The training may have begun long ago: a run of the same training continues."""
 

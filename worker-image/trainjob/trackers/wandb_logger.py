@@ -47,13 +47,24 @@ class WandbLogger(tracker.Tracker):
         self._name, self._folder = name, folder
         self._run: Any = None
 
+    def place(self, run_context: RunContext) -> str:
+        """The folder of an offline run, else the project."""
+        if self._mode() == "offline":
+            return os.path.join(tracker.folder_of(self._folder, run_context, ""), "wandb") + " (offline)"
+        project = self._arguments["project"] or os.environ.get("WANDB_PROJECT") or "uncategorized"
+        return f"Weights & Biases, project {project}"
+
+    def _mode(self) -> str | None:
+        chosen = self._arguments["mode"] or os.environ.get("WANDB_MODE") or (None if _has_key() else "offline")
+        return None if chosen is None else str(chosen)
+
     def open(self, run_context: RunContext, first: Report) -> None:
         """Goes on with the run of this training."""
         import wandb
 
         folder = tracker.folder_of(self._folder, run_context, "")
         os.makedirs(folder, exist_ok=True)
-        mode = self._arguments["mode"] or os.environ.get("WANDB_MODE") or (None if _has_key() else "offline")
+        mode = self._mode()
         # This process does not train; and Python's end waits no longer for W&B than that of fit().
         settings = wandb.Settings(
             console="off", silent=True, x_disable_stats=True, finish_timeout=max(self.patience_s, 1.0)

@@ -38,7 +38,9 @@ def index_of(host: str, workers: int) -> int:
 
 
 def environment(base: Mapping[str, str], host_file: str, is_loopback: bool, workers: int) -> Dict[str, str]:
-    """Of mpirun, for so many workers; what of it are mere defaults, the job's own environment overrules. Raises UnusablePathError."""
+    """Of mpirun, for so many workers; what of it are mere defaults, the job's own environment overrules. Raises
+    UnusablePathError.
+    """
     ours = {
         "plm_rsh_agent": _script("remote_shell.py"),
         # Each daemon is started from worker 0, however many there are, and whoever starts it sees how it ended.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trainjob.cli.migrate.imports import is_ray
 from trainjob.compat.finder import absence
-from trainjob.compat.ray_names import ANSWERED, Answer
+from trainjob.compat.ray_names import ABSENT, ANSWERED, Answer
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 
 _SKIPS = (
@@ -81,6 +81,8 @@ def _of_name(line: int, theirs: str) -> Iterator[Note]:
             yield Note(line, f"{theirs}: {answer.differs.replace('`', '')}")
     elif theirs not in ANSWERED:
         yield Note(line, absence(theirs), missing=True)
+    elif not ANSWERED[theirs] and theirs in ABSENT:
+        yield Note(line, f"{theirs}: of it only what is below it is here; {ABSENT[theirs]}")
 
 
 def _answer(theirs: str) -> Answer | None:

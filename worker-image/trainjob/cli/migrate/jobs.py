@@ -14,9 +14,8 @@ from typing import Any, NoReturn
 from trainjob.cli.errors import CommandError
 from trainjob.cli.migrate import pods
 from trainjob.cli.migrate.told import Document, Told
+from trainjob_api.command import MPI_LAUNCHERS
 from trainjob_api.contract import CLI_ERROR
-
-_PYTHON = re.compile(r"(.*/)?python[0-9.]*")
 
 
 def tf_job(document: Document, told: Told) -> tuple[Document, str]:
@@ -43,37 +42,54 @@ def tf_job(document: Document, told: Told) -> tuple[Document, str]:
 
 
 def mpi_job(document: Document, told: Told) -> tuple[Document, str]:
-    """With its launcher's restartPolicy. What `mpirun` starts in the launcher, each rank starts itself. Raises
-    CommandError where there is no mpirun.
+    """With its launcher's restartPolicy. `mpirun` becomes the command of all workers: it runs on the first of them.
+    Raises CommandError where there is none, or none that is known.
     """
     theirs = document["spec"]
+    _check_implementation(document, str(theirs.get("mpiImplementation", "OpenMPI")))
     roles: Mapping[str, Any] = theirs.get("mpiReplicaSpecs") or {}
     worker = roles.get("Worker") or {}
     launcher = pods.trainer(dict((roles.get("Launcher") or {}).get("template") or {}), "launcher")
     words = [str(word) for word in [*(launcher.get("command") or ()), *(launcher.get("args") or ())]]
-    command = _behind_mpirun(words)
-    if command is None:
+    given = _of_mpirun(words)
+    if given is None:
         _refuse(
             document,
-            f"its launcher runs {shlex.join(words) or 'what its image says'}, of which no `mpirun ... python` is "
-            "found: here no pod starts processes in others",
-            "write the Launcher's command as [mpirun, ..., python, SCRIPT], for a script that takes its rank from RANK",
+            f"its launcher runs {shlex.join(words) or 'what its image says'}, which is no plain `mpirun ...`",
+            "write the Launcher's command as [mpirun, ..., PROGRAM, ARGUMENTS]",
         )
+    command, left_out = _without_places(given)
     told.change(f"spec.mpiReplicaSpecs.Worker.replicas {_count(worker)}", "spec.workers")
-    told.change("spec.mpiReplicaSpecs.Launcher", f"left out; each rank runs `{shlex.join(command)}` itself")
-    told.look(
-        "MPI is not there: the script takes its place from RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR; with mpi4py, "
-        "Horovod or OMPI_COMM_WORLD_RANK each rank would train alone"
-    )
+    told.change("spec.mpiReplicaSpecs.Launcher", f"left out; `{shlex.join(command)}` runs on the first worker")
+    if left_out:
+        told.change(f"mpirun's {' '.join(left_out)}", "left out; it starts processesPerWorker ranks on each worker")
+    told.look("Open MPI 4 in the image; no ssh server and no keys are needed (docs/frameworks.md, MPI)")
+    theirs_env = [one.get("name") for one in launcher.get("env") or () if isinstance(one, dict)]
     template = dict(worker.get("template") or {})
     container = pods.trainer(template, "worker")
     container.pop("args", None)
     container["command"] = command
+    if theirs_env:
+        own = {one.get("name") for one in container.get("env") or () if isinstance(one, dict)}
+        container["env"] = [
+            *(container.get("env") or ()),
+            *(one for one in launcher["env"] if isinstance(one, dict) and one.get("name") not in own),
+        ]
+        told.change("the launcher's variables", "the workers'")
     spec: Document = {"workers": _count(worker), "template": pods.replaced(template, container)}
     if "slotsPerWorker" in theirs:
         told.change(f"spec.slotsPerWorker {theirs['slotsPerWorker']}", "spec.processesPerWorker")
         spec["processesPerWorker"] = theirs["slotsPerWorker"]
     return spec, str((roles.get("Launcher") or {}).get("restartPolicy", "OnFailure"))
+
+
+def _check_implementation(document: Document, name: str) -> None:
+    if name != "OpenMPI":
+        _refuse(
+            document,
+            f"its mpiImplementation is {name}, and here mpirun is Open MPI's",
+            "use an image with Open MPI 4, and take mpiImplementation out of the file",
+        )
 
 
 def job_set(document: Document, told: Told) -> Document:
@@ -109,14 +125,43 @@ def job_set(document: Document, told: Told) -> Document:
     return spec
 
 
-def _behind_mpirun(words: list[str]) -> list[str] | None:
-    """The Python command that mpirun is to start; None: there is none that could be said for sure."""
+_PLACES = {"-n": 1, "-np": 1, "--np": 1, "-c": 1, "-H": 1, "-host": 1, "--host": 1, "-hostfile": 1, "--hostfile": 1,
+           "-machinefile": 1, "--machinefile": 1, "-default-hostfile": 1, "--default-hostfile": 1, "-N": 1,
+           "-npernode": 1, "--npernode": 1, "-pernode": 0, "--pernode": 0, "--allow-run-as-root": 0,
+           "-allow-run-as-root": 0}  # fmt: skip
+"""mpirun's options that say how many ranks there are and where, or what is so anyway, and how many words follow."""
+
+
+def _of_mpirun(words: list[str]) -> list[str] | None:
+    """The line that begins with mpirun; None: there is none that could be said for sure."""
     for line in _lines(words):
-        at = next((n for n, word in enumerate(line) if word.rpartition("/")[2] in ("mpirun", "mpiexec")), None)
-        if at is not None:
-            begin = next((n for n in range(at, len(line)) if _PYTHON.fullmatch(line[n])), None)
-            return None if begin is None else line[begin:]
+        if line and line[0].rpartition("/")[2] in MPI_LAUNCHERS:
+            return line
     return None
+
+
+def _without_places(line: list[str]) -> tuple[list[str], list[str]]:
+    """The line without the options of before its program that a job decides, and these."""
+    kept, left_out, at = line[:1], [], 1
+    while at < len(line) and line[at].startswith("-"):
+        took = 1 + _PLACES.get(line[at], 0)
+        if line[at] in _PLACES:
+            left_out += line[at : at + took]
+            at += took
+            continue
+        kept.append(line[at])
+        at += 1
+        # What follows an option of another kind up to the next one, or to the program, is told apart by _TAKE.
+        for _ in range(_TAKE.get(kept[-1], 0)):
+            kept += line[at : at + 1]
+            at += 1
+    return [*kept, *line[at:]], left_out
+
+
+_TAKE = {"-x": 1, "--map-by": 1, "-map-by": 1, "--bind-to": 1, "-bind-to": 1, "--rank-by": 1, "-rank-by": 1, "--mca": 2,
+         "-mca": 2, "--gmca": 2, "-gmca": 2, "-wdir": 1, "--wdir": 1, "-wd": 1, "--output-filename": 1, "--prefix": 1,
+         "--path": 1, "-path": 1, "--timeout": 1, "--am": 1, "--tune": 1}  # fmt: skip
+"""Other options of mpirun, and how many words follow."""
 
 
 def _lines(words: list[str]) -> Iterator[list[str]]:
