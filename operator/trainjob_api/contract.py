@@ -232,6 +232,8 @@ trainjob.init(). 1: a job with a new name; another value is the job's name.
 """
 IN_PROCESS_MODULE = "trainjob.launch.in_process.starting"
 """Where that begins; the session knows it by name alone."""
+STAND_IN_MODULE = "trainjob.launch.in_process.stand_in"
+"""What the agent runs as its rank there: it lends its place to the process that trains."""
 ENV_VERBOSE = "TRAINJOB_VERBOSE"
 """1: the agent shows everything that ranks print, also the tracebacks of ranks that only lost another (`--verbose`)."""
 ENV_BARRIER_WARN_S = "TRAINJOB_BARRIER_WARN_SECONDS"

@@ -129,6 +129,18 @@ def test_each_rank_is_named_with_its_process_which_can_be_killed(machine: Machin
     assert machine.ranks("stay") == []
 
 
+def test_of_a_loop_in_the_process_that_was_typed_that_one_is_the_rank(machine: Machine) -> None:
+    lines = "import time, trainjob\ndef stays():\n    time.sleep(3600)\ntrainjob.report({}, step=1)\nstays()\n"
+    (machine.folder / "train.py").write_text(lines)
+    typed = machine.start("run", "--in-process", "train.py", "--name", "here", "--storage", "store")
+    wait_until(lambda: machine.tj("status", "here")[0] == contract.CLI_OK and machine.ranks("here"))
+    wait_until(lambda: [each["pid"] for each in machine.ranks("here")] == [typed.pid])
+    wait_until(lambda: "rank 0: in stays (train.py:3)" in machine.tj("stack", "here")[1])
+    assert machine.tj("stop", "here")[0] == contract.CLI_OK
+    typed.kill()
+    typed.communicate()
+
+
 def test_a_killed_launcher_is_told_and_its_output_and_checkpoints_are_there(machine: Machine) -> None:
     launcher = machine.start("run", "train.py", "--name", "count", "--storage", "store", "--", "4")
     machine.saves("1-1-3")

@@ -48,8 +48,8 @@ newest run's; --run shows another one's, --all those of all runs.
 {RULE}"""
 
 ATTACH = f"""Show a job that runs in the background, in another terminal or on a cluster, as `tj run` shows it, until it
-ends. The exit code is the job's. Ctrl-C leaves it running. On a cluster, the last lines of each pod are shown from
-before; `tj logs` has them all.
+ends. The exit code is the job's. Ctrl-C leaves it running. Of a job that has ended, the command says how. On a cluster,
+the last lines of each pod are shown from before; `tj logs` has them all.
 
 {RULE}"""
 

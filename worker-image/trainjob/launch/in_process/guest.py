@@ -241,7 +241,7 @@ def _adapted(job: TrainJob, where: Place, folder: str) -> TrainJob:
     spec.setdefault("failurePolicy", {})["maxFailures"] = 0
     _, container = defaults.trainer_container(job.spec)
     name = container["name"]
-    words = [sys.executable, *LOCAL_MODULES_FIRST, "-m", "trainjob.launch.in_process.stand_in", folder]
+    words = [sys.executable, *LOCAL_MODULES_FIRST, "-m", contract.STAND_IN_MODULE, folder]
     trainer = {"name": name, "image": container.get("image"), "command": [word.replace("$", "$$") for word in words]}
     spec["template"] = {"spec": {"containers": [trainer]}}
     return TrainJob.model_validate(document)

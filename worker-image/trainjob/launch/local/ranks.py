@@ -1,6 +1,7 @@
 """The rank processes of a running job of this machine: which process is which rank, and where its stacks go.
 
-Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written. Linux.
+Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written; where the loop runs in
+a process that was there before (`tj run --in-process`), that one. Linux.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def below(launcher: int) -> list[RankProcess]:
             held = _held(pid)
             if held is not None:
                 found[pid] = held
+    lent = {place for pid, place in found.items() if _is_stand_in(pid)}
+    if lent:  # the process that trains in a stand-in's place holds its file too, and is not below the launcher
+        found = {pid: place for pid, place in found.items() if place not in lent}
+        elsewhere = ((pid, _held(pid)) for pid in parents if not _descends(pid, launcher, parents))
+        found |= {pid: place for pid, place in elsewhere if place in lent}
     return sorted(
         RankProcess(rank, pid, os.path.dirname(path))
         for pid, (rank, path) in found.items()
@@ -68,6 +74,14 @@ def _descends(pid: int, launcher: int, parents: dict[int, int]) -> bool:
     while pid in parents and pid != launcher:
         pid = parents[pid]
     return pid == launcher
+
+
+def _is_stand_in(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return contract.STAND_IN_MODULE.encode() in file.read()
+    except OSError:  # it has just ended
+        return False
 
 
 def _held(pid: int) -> tuple[int, str] | None:
