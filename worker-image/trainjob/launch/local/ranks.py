@@ -1,7 +1,7 @@
 """The rank processes of a running job of this machine: which process is which rank, and where its stacks go.
 
-Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written; where the loop runs in
-a process that was there before (`tj run --in-process`), that one. Linux.
+Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written; where the loop runs
+in a process that was there before (`tj run --in-process`), that one. Linux.
 """
 
 from __future__ import annotations
