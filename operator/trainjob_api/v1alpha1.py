@@ -158,7 +158,7 @@ class FailurePolicy(Model):
         3,
         ge=0,
         description="That many counted failures in a row without a new report, of a job that has reported before, "
-        "fail it; 0: off.",
+        "fail it, and so does the same exception in two workers in a row without one; 0: off.",
     )
 
 

@@ -114,6 +114,17 @@ def test_an_exception_fails_the_job_after_its_budget_with_everything_in_status(s
     assert "trainjob/session" not in failure.traceback
 
 
+def test_the_same_exception_in_two_workers_in_a_row_fails_a_job_that_gained_nothing_between(stage: Stage) -> None:
+    plan = Faults().raises("no luck", rank=1, at_step=3).in_attempt(1)
+    stage.plan(plan.raises("no luck", rank=0, at_step=3).in_attempt(2))
+    told = stage.run(stage.job("--steps", "9", max_failures=9))
+    assert told.attempts == 2, told.text()
+    failed, history = told.status.condition("Failed"), told.status.history
+    assert failed is not None and failed.reason == contract.REASON_USER_ERROR, told.text()
+    assert "the same error in two workers in a row" in failed.message
+    assert [entry.message and "no luck" in entry.message for entry in history] == [True, True]
+
+
 def test_without_a_budget_the_first_failure_fails_the_job(stage: Stage) -> None:
     stage.plan(Faults().exits(3, rank=0, at_step=1))
     told = stage.run(stage.job("--steps", "4", max_failures=0))

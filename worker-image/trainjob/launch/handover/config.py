@@ -186,7 +186,9 @@ class FailureConfig:
     max_failures: int = 0
     """Failures that are answered with a restart; 0: the first one fails the job, as in Ray Train; -1: no limit."""
     no_progress_attempts: int = 0
-    """That many failures in a row without a new report fail the job too, once it has reported; 0: never."""
+    """That many failures in a row without a new report fail the job too, once it has reported, and so does the same
+    exception in two workers in a row without one; 0: never.
+    """
     controller_failure_limit: int = -1
     """Accepted for Ray Train's sake: there is no controller whose failures would count."""
     max_preemption_failures: int = -1
