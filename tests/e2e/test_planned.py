@@ -91,6 +91,22 @@ def test_planned_changes_wait_for_a_boundary_and_make_each_step_once(namespace: 
     assert gated.counted(job) == 0 and "boundary" not in job["status"]
 
 
+def test_an_eviction_waits_for_a_boundary_and_counts_as_a_preemption(namespace: str) -> None:
+    """As `kubectl drain` asks for it."""
+    gated.start("count", namespace, *STEADY, spec=WAITS)
+    gated.wait_for_step("count", namespace, 2)
+    pod = max(e2e.uids("count", namespace))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    e2e.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    gated.wait_for_starts("count", namespace, 2, 2)
+    gated.wait_for_step("count", namespace, 0, attempt=2)
+    made_once("count", namespace)
+    job = e2e.job("count", namespace)
+    assert end_causes("count", namespace) == [contract.REASON_PREEMPTED]
+    assert gated.counted(job) == 0 and job["status"]["failures"]["preemptions"] == 1
+
+
 def test_a_change_that_waits_is_told_of_and_can_be_taken_back(namespace: str) -> None:
     """A loop at a gate reports nothing: the change waits, and `status.boundary` says which."""
     gated.start("count", namespace, "--gates", "3", "--steps", "6", spec=WAITS)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -261,16 +262,17 @@ for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
     except OSError:
         continue
     if b"RANK=RANK_TO_KILL" in words and any(word.startswith(b"%s=") for word in words):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGNAL)
         print(pid)
         break
 """.replace("%s", contract.ENV_AGENT_SOCKET)
 """An agent's own environment has no agent socket in it, those of its ranks have."""
 
 
-def kill_rank(pod: str, namespace: str, rank: int) -> int:
-    """SIGKILL a rank inside its pod; returns the process id there."""
-    said = in_pod(pod, namespace, "python", "-c", _KILL.replace("RANK_TO_KILL", str(rank)))
+def kill_rank(pod: str, namespace: str, rank: int, number: signal.Signals = signal.SIGKILL) -> int:
+    """Signal a rank inside its pod; returns the process id there."""
+    program = _KILL.replace("RANK_TO_KILL", str(rank)).replace("SIGNAL", number.name)
+    said = in_pod(pod, namespace, "python", "-c", program)
     assert said.strip(), f"no process of rank {rank} in {pod}"
     return int(said)
 
