@@ -53,6 +53,19 @@ def test_a_resize_is_over_with_the_last_ranks_first_step_and_its_price_is_what_i
     assert run(code).split() == ["None", "4.0", "3"]
 
 
+def test_of_a_step_that_was_made_again_the_last_one_counts() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\nfrom types import SimpleNamespace as Of\n"
+        "from benchmarks.spot import Worth, trace\n"
+        "groups = {1: Of(attempt=1, members='abcd')}\n"
+        "worth = Worth(sim=Of(world=Of(groups=groups)))\nfor step in (1, 2, 3): worth.append(step)\n"
+        "groups[2] = Of(attempt=2, members='ab')\nworth.append(2)\n"
+        "rooms = trace(1, 600.0)\n"
+        "print(sum(worth.sizes.values()), rooms == trace(1, 600.0), all(8 <= room <= 64 for _, room in rooms))"
+    )
+    assert run(code).split() == ["6", "True", "True"]
+
+
 def test_what_was_done_again_and_what_stood_still_is_no_goodput() -> None:
     """Ten seconds: six steps of one second, five of them kept, and a stop of four seconds."""
     code = (
