@@ -2,10 +2,11 @@
 
     PYTHONPATH=tests python -m benchmarks.kills [--kills N] [--every N]
 
-Prints a row after every N kills: sums over the job's agents and over their warm parents, and the median time from a
-kill to the next step on all ranks. Ends with 1 if descriptors, threads, processes or zombies grew: if the smallest
-value in the last third of the rows is larger than the smallest in the first third. That takes three rows at least, and
-fewer are refused. Resident memory is not judged: the last lines say how many KiB each kill added.
+Prints a row after every N kills: sums over the job's agents, over their warm parents and over their storage children,
+and the median time from a kill to the next step on all ranks. Ends with 1 if descriptors, threads, processes or zombies
+grew: if the smallest value in the last third of the rows is larger than the smallest in the first third. That takes
+three rows at least, and fewer are refused. Resident memory is not judged: the last lines say how many KiB each kill
+added.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ WARM_UP = 10
 ROWS = 3
 """The fewest that are judged: a first one, one between, a last one."""
 AGENT = b"trainjob.launch.local.pod"
+STORAGE = b"trainjob.checkpoint.storage_child.child"
 
 
 class Process(NamedTuple):
@@ -56,6 +58,7 @@ class Count:
     warm_fds: int
     warm_threads: int
     warm_kib: int
+    storage_kib: int
     children: int
     """Of agents: ranks, warm parents, forks that wait, stores; zombies among them."""
     zombies: int
@@ -100,10 +103,12 @@ def count(root: int, kills: int) -> Count:
         if (born := [each for each in children if each.parent == agent.pid and contract.WARM.encode() in each.words])
     ]
     of_agents, of_warm = _sum(agents), _sum(warm)
+    storage = [each for each in children if STORAGE in each.words]
     return Count(
         kills,
         *of_agents,
         *of_warm,
+        _sum(storage)[2],
         len(children),
         sum(each.zombie for each in children),
         len(os.listdir("/dev/shm")),
@@ -166,7 +171,7 @@ def main() -> int:
                 counts.append(count(job.process.pid, attempt - WARM_UP))
                 print(counts[-1].row(), f"{median(times[-args.every :]):>8.3f}", flush=True)
     first, last = counts[0], counts[-1]
-    for name in ("agent_kib", "warm_kib"):
+    for name in ("agent_kib", "warm_kib", "storage_kib"):
         more = (getattr(last, name) - getattr(first, name)) / max(1, last.kills - first.kills)
         print(f"{name} {more:.2f} more a kill")
     found = grown(counts)

@@ -17,7 +17,9 @@ from trainjob.checkpoint.publishing.retire import Retainer
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
+from trainjob.checkpoint.storage_child.operations import _Retention
 from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.transfer import nothing
 
 
 def planned(scores: list[Any], policy: Policy, protect: tuple[int, ...] = ()) -> Plan:
@@ -171,6 +173,44 @@ def test_a_late_commit_costs_no_more_than_an_early_one(any_store: Store, tmp_pat
         assert retainer.retain(policy, set()).committed == (n if policy.keep is None else min(n, policy.keep))
         costs.append(counted.calls - before)
     assert costs[11] <= costs[4], costs
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(score_attribute="acc")])
+def test_after_a_restart_a_commit_looks_at_no_checkpoint_of_before(
+    any_store: Store, tmp_path: Path, policy: Policy
+) -> None:
+    job, costs = Job(tmp_path, any_store), []
+    counted: Any = Interposed(any_store, 0, lambda: None)
+    retainer = Retainer(counted, 1, attempt=1)
+    for attempt in range(1, 13):
+        job.save(f"1-{attempt}-{attempt}", metrics={"acc": attempt})
+        before = counted.calls
+        retainer.begin(attempt)
+        assert retainer.retain(policy, set()).committed == attempt
+        costs.append(counted.calls - before)
+    assert costs[11] <= costs[4], costs
+
+
+def test_the_storage_child_remembers_one_retainer_whatever_the_number_of_attempts(tmp_path: Path) -> None:
+    job, kept, retainers = Job(tmp_path), _Retention(), []
+    for attempt in range(1, 4):
+        job.save(f"1-{attempt}-{attempt}")
+        kept(job.store, {"run": 1, "attempt": attempt, "keep": 1}, nothing)
+        retainers.append(kept._retainer)
+    first = retainers[0]
+    assert first is not None and retainers == [first] * 3 and job.good() == ["1-3-3"]
+    assert [str(id_) for id_ in first._known] == ["1-2-2", "1-3-3"], "what was removed before is not remembered"
+
+
+def test_a_checkpoint_that_an_attempt_began_and_did_not_finish_goes_with_the_next_one(tmp_path: Path) -> None:
+    """What is looked for once an attempt is looked for in each."""
+    job, kept = Job(tmp_path), _Retention()
+    job.save("1-1-1")
+    kept(job.store, {"run": 1, "attempt": 1, "keep": 1}, nothing)
+    job.share("1-1-2", 0)
+    job.save("1-2-3")
+    kept(job.store, {"run": 1, "attempt": 2, "keep": 1}, nothing)
+    assert job.folders() == ["1-2-3"]
 
 
 def test_of_all_that_are_kept_a_marked_one_is_neither_the_latest_nor_the_best(any_store: Store, tmp_path: Path) -> None:

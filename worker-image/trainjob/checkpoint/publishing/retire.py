@@ -52,6 +52,13 @@ class Retainer:
         self._measured: Optional[Dict[CheckpointId, Validation]] = None
         """None: not read yet. Attempts before this one may have validated."""
 
+    def begin(self, attempt: Optional[int]) -> None:
+        """From now on for that attempt's agent. What was read of checkpoints stays: a restart costs no look at each of
+        thousands.
+        """
+        if attempt != self._attempt:
+            self._attempt, self._swept, self._measured = attempt, False, None
+
     def retain(
         self,
         policy: Policy,
@@ -116,6 +123,7 @@ class Retainer:
             # Uploads that got no further than their first bytes leave no folder on some stores. What a dead attempt
             # left is looked for once.
             leftover = {**{id_: False for id_ in self._unfinished() if id_ not in self._known}, **leftover}
+        self._known = {summary.id: summary for summary in committed}  # what was removed is not remembered
         return committed, leftover
 
     def _stands(self, id_: CheckpointId) -> bool:

@@ -166,19 +166,24 @@ def _mark_damaged(store: Store, fields: Fields, _progress: Progress) -> Fields:
 
 
 class _Retention:
-    """Remembers what it has read of the run that this child serves."""
+    """Remembers what it has read of the run that this child serves, and of no other."""
 
     def __init__(self) -> None:
-        self._retainers: Dict[Tuple[str, int, Optional[int]], Retainer] = {}
-        self._noted: Dict[Tuple[str, int], Policy] = {}
+        self._serves: Optional[Tuple[str, int]] = None
+        self._retainer: Optional[Retainer] = None
+        self._noted: Optional[Policy] = None
 
     def __call__(self, store: Store, fields: Fields, _progress: Progress) -> Fields:
         run, attempt = int(fields["run"]), fields.get("attempt")
-        retainer = self._retainers.setdefault((store.uri(), run, attempt), Retainer(store, run, attempt))
+        retainer = self._retainer
+        if retainer is None or self._serves != (store.uri(), run):
+            retainer = self._retainer = Retainer(store, run, attempt)
+            self._serves, self._noted = (store.uri(), run), None
+        retainer.begin(attempt)
         policy = Policy(fields.get("keep"), fields.get("score_attribute"), fields.get("score_order") or "max")
-        if policy.score_attribute and self._noted.get((store.uri(), run)) != policy:
+        if policy.score_attribute and self._noted != policy:
             inventory.write_policy(store, run, policy)
-            self._noted[store.uri(), run] = policy
+            self._noted = policy
         done = retainer.retain(
             policy,
             {CheckpointId.parse(text) for text in fields.get("protect", [])},
