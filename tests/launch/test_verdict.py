@@ -20,7 +20,7 @@ def failed(**more: object) -> TrainJob:
 @pytest.mark.parametrize(
     ("message", "advice"),
     [
-        ("rank 1 raised ModuleNotFoundError: No module named 'einops'", f"{sys.executable} -m pip install einops."),
+        ("rank 1 raised ModuleNotFoundError: No module named 'einops'", f"`{sys.executable} -m pip install einops`."),
         (
             "rank 1 raised BdbQuit",
             "ScalingConfig(num_workers=0) runs the function in your terminal, where breakpoint() works.",
