@@ -20,7 +20,8 @@ from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from trainjob_api import contract
-from trainjob_operator.agents.coordinator import Coordinator, owner_in
+from trainjob_operator.agents.coordinator import Coordinator
+from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, NotFound, Unavailable

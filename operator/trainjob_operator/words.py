@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob_api import contract
-from trainjob_operator.agents.reports import clean
+from trainjob_operator.agents.report_fields import clean
 
 
 def bounded(text: Any) -> str | None:

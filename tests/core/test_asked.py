@@ -7,7 +7,7 @@ import pytest
 from support.core import World, is_steady
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
-from trainjob_operator.agents.reports import clean
+from trainjob_operator.agents.report_fields import clean
 from trainjob_operator.core.instruct import instruct
 
 ANSWER = "rank 0, 1: train.py:7 main"

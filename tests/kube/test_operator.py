@@ -24,7 +24,9 @@ from support.patience import HANG_S
 from support.puppets import TOKEN, Pace, World
 from support.simulation import MASTER_KEY, manifest
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.agents.callers import bearer
+from trainjob_operator.agents.coordinator import Coordinator
+from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import Manifest
 from trainjob_operator.core.model import Installation

@@ -15,7 +15,8 @@ from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents import endpoint
-from trainjob_operator.agents.coordinator import Coordinator, bearer
+from trainjob_operator.agents.callers import bearer
+from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.model import PodPhase, PodView
@@ -219,7 +220,7 @@ def test_two_hundred_open_polls_are_answered_by_one_commit() -> None:
 
         holds = await asyncio.gather(*(sync(slot, 1, None) for slot in range(count)))
         polls = [asyncio.ensure_future(sync(slot, 2, holds[slot])) for slot in range(count)]
-        await until(lambda: sum(len(open_) for open_ in coordinator._polls.values()) == count)
+        await until(lambda: len(coordinator._polls) == count)
         coordinator.commit(job(version="2", slots=""), pods(count))
         words = await asyncio.gather(*polls)
         assert {word["do"] for word in words} == {contract.DO_EXIT}
@@ -232,9 +233,9 @@ def test_a_client_that_hangs_up_leaves_no_poll_behind() -> None:
         coordinator.commit(job(), pods(1))
         hold = {"do": contract.DO_HOLD, "grace_s": 0.0}
         poll = asyncio.ensure_future(session.post(f"{url}/v1/sync", json=report(acknowledged=hold)))
-        await until(lambda: bool(coordinator._polls))
+        await until(lambda: len(coordinator._polls) > 0)
         poll.cancel()
-        await until(lambda: not coordinator._polls)
+        await until(lambda: len(coordinator._polls) == 0)
 
     served(test)
 
@@ -252,7 +253,7 @@ def test_stop_frees_the_port_and_does_not_wait_for_polls(monkeypatch: pytest.Mon
             poll = asyncio.ensure_future(
                 session.post(f"{url}/v1/sync", json=report(acknowledged={"do": contract.DO_HOLD, "grace_s": 0.0}))
             )
-            await until(lambda: bool(coordinator._polls))
+            await until(lambda: len(coordinator._polls) > 0)
             await asyncio.wait_for(coordinator.stop(), HANG_S)
             assert (await poll).status == 200
         second = Coordinator(clock=SystemClock(), authenticate=bearer(TOKEN), find_owner=no_owner, master_key=b"key")

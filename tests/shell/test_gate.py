@@ -12,7 +12,8 @@ import aiohttp
 
 from support.patience import HANG_S
 from support.trust import MemoryApi, client_context
-from trainjob_operator.agents.coordinator import Coordinator, bearer
+from trainjob_operator.agents.callers import bearer
+from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.agents.gate import Bounds, Gate
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import JobKey

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from support.virtual_time import EPOCH
 from trainjob_api import contract
-from trainjob_operator.agents import reports
-from trainjob_operator.agents.reports import RANKS_LIMIT, BadReport, parse_report, read_report
+from trainjob_operator.agents import report_fields
+from trainjob_operator.agents.report_fields import RANKS_LIMIT
+from trainjob_operator.agents.reports import BadReport, parse_report, read_report
 
 WHOLE: dict[str, Any] = {
     "namespace": "team",
@@ -218,7 +219,7 @@ def test_only_a_text_with_something_to_replace_is_looked_at_by_character(monkeyp
         looked.append(character)
         return "Ll"
 
-    monkeypatch.setattr(reports.unicodedata, "category", category)
+    monkeypatch.setattr(report_fields.unicodedata, "category", category)
     read_report(report(progress={"metrics": {"loss of träning": 0.5}}, warning="slow " * 100))
     assert not looked
     read_report(report(warning="slow\x1b[2J"))

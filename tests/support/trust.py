@@ -25,7 +25,8 @@ from support.clusters import manifest
 from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.agents.coordinator import Authenticate, Coordinator
+from trainjob_operator.agents.callers import Authenticate
+from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError, Conflict, JobKey, NotFound
 from trainjob_operator.core.model import PodPhase, PodView

@@ -16,7 +16,7 @@ from support.agent_rig import ROOT, Rig
 from support.oldest_python import oldest_python
 from support.trust import CoordinatorThread, MemoryApi
 from trainjob_api import contract
-from trainjob_operator.agents.coordinator import Authenticate, Caller, bearer
+from trainjob_operator.agents.callers import Authenticate, Caller, bearer
 from trainjob_operator.cluster import Unavailable
 from trainjob_operator.trust.certificates import Trust, ensure
 from trainjob_operator.trust.tokens import TokenCheck

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.trust import MemoryApi, client_context, decoded
 from support.virtual_time import EPOCH
-from trainjob_operator.agents.coordinator import Coordinator, bearer
+from trainjob_operator.agents.callers import Authenticate, bearer
+from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.trust.certificates import CA_LIFETIME, RENEW_BEFORE, SERVER_LIFETIME, BadSecret, Trust, ensure
 

@@ -12,7 +12,8 @@ from support.clusters import manifest
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.agents.coordinator import START_GRACE_S, Caller, Coordinator
+from trainjob_operator.agents.callers import Caller
+from trainjob_operator.agents.coordinator import START_GRACE_S, Coordinator
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.model import PodPhase, PodView
 

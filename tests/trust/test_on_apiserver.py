@@ -15,7 +15,7 @@ from support.apiserver import on_apiserver
 from support.kube_world import frozen
 from support.trust import client_context
 from trainjob_api import contract
-from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.callers import Caller
 from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.k8s.kubeapi import Api

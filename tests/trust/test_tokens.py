@@ -15,7 +15,7 @@ import pytest
 from support.trust import ISSUER, REVIEWS, MemoryApi, Signer
 from support.virtual_time import EPOCH, VirtualClock, run_virtual
 from trainjob_api import contract
-from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.callers import Caller
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.trust import tokens
 from trainjob_operator.trust.token_keys import KEYS_PATH, REFRESH_S, UNKNOWN_EVERY_S, TokenKeys

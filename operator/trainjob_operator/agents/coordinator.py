@@ -8,27 +8,25 @@ writes to the cluster.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from trainjob_api import contract
 from trainjob_api.contract import SyncReply
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.callers import Authenticate, Caller
 from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, Read, refusal
 from trainjob_operator.agents.owners import FindOwner, Owners
+from trainjob_operator.agents.polls import Polls
 from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.agents.reports import Asker, BadReport, Report, parse_report
 from trainjob_operator.agents.roster import News, Outdated, Roster
 from trainjob_operator.agents.silence_watch import SilenceWatch
 from trainjob_operator.clock import Clock
-from trainjob_operator.cluster import Cluster, ClusterError, JobKey, NotFound
+from trainjob_operator.cluster import ClusterError, JobKey
 from trainjob_operator.core.model import AgentView, PodView
-from trainjob_operator.core.pods.naming import pod_name
 
 START_GRACE_S = 10.0
 """So long after its start the coordinator takes no job's absence for granted: the first reads are under way."""
@@ -44,69 +42,8 @@ PACE_LEAST_S, PACE_MOST_S = 1.0, 10.0
 """Between two such reports of a job."""
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Who a token belongs to."""
-
-    pod_uid: str | None = None
-    """The only pod that it may speak for; None: any pod of this installation."""
-    pod_name: str | None = None
-    namespace: str | None = None
-
-    @property
-    def key(self) -> JobKey | None:
-        """The only job that its pod can belong to: pods are named after their job and slot."""
-        return (
-            None
-            if self.pod_name is None or self.namespace is None
-            else (self.namespace, self.pod_name.rpartition("-")[0])
-        )
-
-    def objection(self, report: Report) -> str | None:
-        """Why this report is not its to make."""
-        if self.pod_uid not in (None, report.pod_uid):
-            return f"this token may not speak for the pod with UID {report.pod_uid}"
-        if self.namespace not in (None, report.namespace) or self.pod_name not in (
-            None,
-            pod_name(report.job, report.slot),
-        ):
-            return (
-                f"this token is of pod {self.namespace}/{self.pod_name}, which is not worker {report.slot} of "
-                f"TrainJob {report.namespace}/{report.job}"
-            )
-        return None
-
-
-Authenticate = Callable[[str], Awaitable[Caller | None]]
-"""(bearer token, "" when none was sent) -> who calls, or None to refuse. Called for each request, before its body is
-looked at.
-
-Raises ClusterError when that cannot be found out now; the agent is then asked to come again."""
 EnqueueAfter = Callable[[JobKey, float], None]
 """Ask for a turn of a job in so many seconds."""
-
-
-def bearer(token: str) -> Authenticate:
-    """One shared token for all agents: the local backend's check."""
-    expected = token.encode()
-
-    async def authenticate(shown: str) -> Caller | None:
-        return Caller() if hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), expected) else None
-
-    return authenticate
-
-
-def owner_in(cluster: Cluster) -> FindOwner:
-    """Looks the job up in the cluster."""
-
-    async def find(key: JobKey) -> str | None:
-        try:
-            manifest = await cluster.get_job(*key)
-        except NotFound:
-            return None
-        return str(manifest["metadata"]["uid"])
-
-    return find
 
 
 class _Refused(Exception):
@@ -117,23 +54,6 @@ class _Refused(Exception):
         self.status = status
         self.why = why
         """For the count of refusals."""
-
-
-@dataclass(eq=False)
-class _Poll:
-    """An open request of one pod."""
-
-    asker: Asker
-    over: asyncio.Future[None]
-
-    @property
-    def answered(self) -> bool:
-        return self.over.done()
-
-    def answer(self) -> None:
-        """It is held no longer."""
-        if not self.over.done():
-            self.over.set_result(None)
 
 
 class Coordinator:
@@ -152,7 +72,7 @@ class Coordinator:
         self._transition = transition
         self._roster = Roster(master_key)
         self._limit = RateLimit[tuple[JobKey, str]]()
-        self._polls: dict[JobKey, dict[str, _Poll]] = {}
+        self._polls = Polls()
         self._asked: dict[JobKey, set[str]] = {}
         """UIDs of pods whose next word is waited for; none that was not there at the job's last commit."""
         self._rechecks: set[JobKey] = set()
@@ -191,7 +111,7 @@ class Coordinator:
 
     def connected(self) -> int:
         """Agents whose poll is open now."""
-        return sum(len(polls) for polls in self._polls.values())
+        return len(self._polls)
 
     def unknown(self) -> int:
         """Connections on which nobody has shown a good token yet."""
@@ -221,9 +141,7 @@ class Coordinator:
         """Answer the open polls with what they are to do now, and close."""
         self._closing = True
         self._silence.close()
-        for polls in list(self._polls.values()):
-            for poll in polls.values():
-                poll.answer()
+        self._polls.answer_all()
         await self._endpoint.stop()
 
     async def serve(self, token: str, body: bytes) -> Answer:
@@ -299,40 +217,19 @@ class Coordinator:
     async def _poll(self, asker: Asker) -> SyncReply:
         """Answer with the agent's instruction: at once if it has not acknowledged it, else when it changes, a newer
         report of the same pod comes, or the long poll is over."""
-        poll = self._open(asker)
+        poll = self._polls.open(asker)
         try:
             if self._roster.is_unknown(asker):
                 await self._look_for_owner(asker)
             if not (asker.last or self._closing or self._roster.has_news_for(asker)):
-                # A timer and a future: what each of thousands of agents that wait costs.
-                end = asyncio.get_running_loop().call_later(contract.LONG_POLL_S, poll.answer)
-                try:
-                    await poll.over
-                finally:
-                    end.cancel()
+                await poll.wait()
         finally:
-            self._close(poll)
+            self._polls.close(poll)
         return SyncReply(
             transition=self._transition, instruction=self._roster.instruction(asker), pace_s=self._pace_s()
         )
 
     # --- Inside -------------------------------------------------------------------------------------------------------
-
-    def _open(self, asker: Asker) -> _Poll:
-        """Register the poll; an older one of the same pod is answered, its agent no longer waits for it."""
-        polls = self._polls.setdefault(asker.key, {})
-        older = polls.get(asker.pod_uid)
-        if older is not None:
-            older.answer()
-        polls[asker.pod_uid] = poll = _Poll(asker, asyncio.get_running_loop().create_future())
-        return poll
-
-    def _close(self, poll: _Poll) -> None:
-        polls = self._polls.get(poll.asker.key, {})
-        if polls.get(poll.asker.pod_uid) is poll:
-            del polls[poll.asker.pod_uid]
-            if not polls:
-                del self._polls[poll.asker.key]
 
     async def _look_for_owner(self, asker: Asker) -> None:
         """An agent of a job that no turn has seen: gone, or not read yet? Only a fresh read of the cluster may say
@@ -352,9 +249,7 @@ class Coordinator:
     def _recheck(self, key: JobKey) -> None:
         """Answer those open polls whose instruction has changed."""
         self._rechecks.discard(key)
-        for poll in self._polls.get(key, {}).values():
-            if not poll.answered and self._roster.has_news_for(poll.asker):
-                poll.answer()
+        self._polls.answer_those(key, self._roster.has_news_for)
 
     def _recheck_soon(self, key: JobKey) -> None:
         if key not in self._rechecks:
@@ -370,13 +265,11 @@ class Coordinator:
         for uid in pod_uids:
             # Also of one between two polls, whose next word is on its way.
             self._asked.setdefault(key, set()).add(uid)
-            poll = self._polls.get(key, {}).get(uid)
-            if poll is not None:
-                poll.answer()
+            self._polls.answer(key, uid)
 
     def _pace_s(self) -> float:
         """How often an agent is to tell of mere progress."""
-        return min(max(PACE_LEAST_S, len(self._polls) / PROGRESS_RATE), PACE_MOST_S)
+        return min(max(PACE_LEAST_S, self._polls.jobs / PROGRESS_RATE), PACE_MOST_S)
 
     def _was_asked(self, key: JobKey, uid: str) -> bool:
         """Whether the pod's next word was waited for; from now on it is not."""

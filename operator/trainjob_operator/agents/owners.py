@@ -10,11 +10,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from trainjob_operator.cluster import JobKey
+from trainjob_operator.cluster import Cluster, JobKey, NotFound
 
 FindOwner = Callable[[JobKey], Awaitable[str | None]]
 """A fresh read: the UID of the job of that name, None when there is none. May raise ClusterError."""
 WITHIN_S = 10.0
+
+
+def owner_in(cluster: Cluster) -> FindOwner:
+    """Looks the job up in the cluster."""
+
+    async def find(key: JobKey) -> str | None:
+        try:
+            manifest = await cluster.get_job(*key)
+        except NotFound:
+            return None
+        return str(manifest["metadata"]["uid"])
+
+    return find
 
 
 @dataclass(eq=False)

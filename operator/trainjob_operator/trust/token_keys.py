@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import jwt
 
-from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.callers import Caller
 from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import ClusterError, Manifest, Rejected
 

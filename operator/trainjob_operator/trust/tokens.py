@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import jwt
 
-from trainjob_operator.agents.coordinator import Caller
+from trainjob_operator.agents.callers import Caller
 from trainjob_operator.agents.rate_limit import RateLimit
 from trainjob_operator.clock import Clock, SystemClock
 from trainjob_operator.cluster import ClusterError, Manifest, Rejected, Unavailable

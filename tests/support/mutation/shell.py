@@ -212,7 +212,7 @@ MUTANTS = (
     ),
     Mutant(
         "an acknowledgement with a table in it is none: agent and coordinator talk without end",
-        "operator/trainjob_operator/agents/reports.py",
+        "operator/trainjob_operator/agents/report_fields.py",
         "good = len(tables) <= 1 and",
         "good = not tables and",
         "tests/sim/test_steady_state.py::test_agents_ask_no_more_often_than_a_poll_is_long",

@@ -21,7 +21,9 @@ from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
-from trainjob_operator.agents.coordinator import Coordinator, bearer, owner_in
+from trainjob_operator.agents.callers import bearer
+from trainjob_operator.agents.coordinator import Coordinator
+from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError
 from trainjob_operator.core.model import Installation
