@@ -1,19 +1,19 @@
 """Nodes on which the ranks of different jobs broke or were slow: new pods of the namespace keep away from them. Pure.
 
-Asked by the operator (`loop/suspects.py`) and by `tj doctor`, of what stands in the jobs' statuses anyway: nothing is
-written for it, and a new leader knows as much as the one before. One job alone proves nothing of a node: its own rule
-(`failures.avoidNodes`) sees to that.
+Asked by the operator (`loop/suspects.py`) and by `tj doctor`, of what stands in the jobs' statuses: it is written with
+the failure itself (`with_suspects`), so a new leader knows of a job as much as the one before. One job alone proves
+nothing of a node: its own rule (`failures.avoidNodes`) sees to that.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Failure, TrainJob
+from trainjob_api.v1alpha1 import Failure, SuspectNode, TrainJob
 
 FOR = timedelta(hours=1)
 """A node is kept away from for so long after the last that is known of it,"""
@@ -55,21 +55,36 @@ class BadNode(NamedTuple):
     """For people: which jobs suffered what there."""
 
 
-def marks(job: TrainJob) -> list[Mark]:
-    """What its status says of nodes."""
-    found, name, status = [], job.metadata.name, job.status
+def marks(job: TrainJob, now: datetime) -> list[Mark]:
+    """What its status says of nodes, the newest word of each."""
+    name, status = job.metadata.name, job.status
+    found = [Mark(suspect.node, _aware(suspect.time), name, suspect.reason) for suspect in status.suspects]
     failure = status.last_failure
-    if failure is not None and failure.node and _looks_like_a_machine(failure):
+    if failure is not None and failure.node and looks_like_a_machine(failure):
         found.append(Mark(failure.node, _aware(failure.time), name, failure.reason))
     slow = status.stragglers
     if slow is not None:
+        says = status.condition("Degraded")
+        lasts = says is not None and (says.status, says.reason) == ("True", contract.REASON_STRAGGLER)
         nodes = {rank.node for rank in slow.ranks if rank.node}
-        found += [Mark(node, _aware(slow.since), name, contract.REASON_STRAGGLER) for node in sorted(nodes)]
-    return found
+        at = now if lasts else _aware(slow.since)
+        found += [Mark(node, at, name, contract.REASON_STRAGGLER) for node in sorted(nodes)]
+    return list({mark.node: mark for mark in sorted(found, key=lambda mark: mark.at)}.values())
 
 
-def _looks_like_a_machine(failure: Failure) -> bool:
+def looks_like_a_machine(failure: Failure) -> bool:
+    """Whether what broke may be the fault of what it ran on."""
     return failure.reason in SUSPECT or (failure.reason == contract.REASON_SIGNAL and failure.signal == SIGBUS)
+
+
+def with_suspects(known: Sequence[SuspectNode], nodes: Iterable[str], time: datetime, reason: str) -> list[SuspectNode]:
+    """What a job remembers of nodes, once it broke or was slow on these: the newest last. What has no effect any more
+    goes, and the oldest where there are too many.
+    """
+    new = [SuspectNode(node=node, time=time, reason=reason) for node in sorted(set(nodes))]
+    named = {suspect.node for suspect in new}
+    kept = [each for each in known if each.node not in named and _aware(each.time) > _aware(time) - FOR]
+    return [*kept, *new][-contract.SUSPECTS_LIMIT :]
 
 
 def bad_nodes(told: Iterable[Mark], now: datetime) -> tuple[BadNode, ...]:

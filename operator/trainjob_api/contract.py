@@ -288,6 +288,8 @@ HANG_RANKS_LIMIT = 16
 """Ranks that are named as those to look at."""
 STRAGGLERS_LIMIT = 8
 """Ranks that are named as those that keep the others waiting."""
+SUSPECTS_LIMIT = 8
+"""Nodes of which a job's status says that it broke or was slow there."""
 STRAGGLERS_REPLACED_LIMIT = 16
 """Workers of a job that are replaced because their ranks are slow; then it is not their nodes."""
 DEFAULT_GRACE_S = 30

@@ -556,6 +556,14 @@ class StragglersView(StatusModel):
     )
 
 
+class SuspectNode(StatusModel):
+    """A node on which the job broke, or was slow, by a cause that looks like a machine's."""
+
+    node: str = Field(description="Which.")
+    time: datetime = Field(description="When, the last time.")
+    reason: str = Field(description="One CamelCase word.")
+
+
 class StacksView(StatusModel):
     """Where the ranks were when somebody asked last."""
 
@@ -708,6 +716,12 @@ class TrainJobStatus(StatusModel):
     checkpoint: CheckpointStatus = Field(CheckpointStatus(), description="Checkpoints, for display.")
     last_failure: Failure | None = Field(None, description="The first cause of the last failure.")
     hang: HangView | None = Field(None, description="The newest hang; Degraded says Hang while it lasts.")
+    suspects: list[SuspectNode] = Field(
+        default_factory=list,
+        max_length=contract.SUSPECTS_LIMIT,
+        description="Nodes on which it broke or was slow within the hour before the newest of them, by causes that "
+        "look like a machine's: with those of other jobs they tell which nodes new pods keep away from.",
+    )
     stragglers: StragglersView | None = Field(
         None, description="The newest stragglers; Degraded says Straggler while they are."
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
@@ -70,6 +71,8 @@ class NodeSeen:
 
     name: str
     leaving: str | None
+    made_at: datetime | None = None
+    """When the cluster got the node that bears this name now; None: it is gone, or does not say."""
 
 
 class Mark(Enum):
@@ -83,7 +86,7 @@ class Mark(Enum):
 
 News = Mark | Seen | NodeSeen | JobKey
 """What the watch tells; a key alone: something about this job may have changed. Nodes come between any
-others, and only where they may be watched; those that leave come at once after BEGIN.
+others, and only where they may be watched; those that are known come at once after BEGIN.
 """
 
 

@@ -1,16 +1,16 @@
 """What a node tells about a pod on it: that it is being taken away, or that it has fallen silent.
 
 Pure functions, called by `observe.py`, which reads nodes only of pods that were lost or are not heard, and by the
-watches (`announced`).
+watches (`seen_node`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from trainjob_operator.cluster import Manifest
+from trainjob_operator.cluster import Manifest, NodeSeen
 from trainjob_operator.core.model import PodPhase, PodView
-from trainjob_operator.words import bounded
+from trainjob_operator.words import bounded, time_of
 
 LEAVING_TAINTS = (
     "node.kubernetes.io/out-of-service",
@@ -76,6 +76,11 @@ def announced(node: Manifest) -> str | None:
     taints = (node.get("spec") or {}).get("taints") or ()
     key = next((taint.get("key") for taint in taints if taint.get("key") in LEAVING_TAINTS), None)
     return f"its node {node['metadata']['name']} is {bounded(f'tainted: {key}')}" if key is not None else None
+
+
+def seen_node(node: Manifest) -> NodeSeen:
+    """What a watch tells of a node that is there."""
+    return NodeSeen(node["metadata"]["name"], announced(node), time_of(node["metadata"].get("creationTimestamp")))
 
 
 def _leaving(node: Manifest) -> str | None:

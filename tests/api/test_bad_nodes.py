@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from trainjob_api import contract
-from trainjob_api.bad_nodes import FOR, NODES_LIMIT, Mark, bad_nodes, marks
+from trainjob_api.bad_nodes import FOR, NODES_LIMIT, Mark, bad_nodes, marks, with_suspects
 from trainjob_api.v1alpha1 import (
+    Condition,
     Failure,
     Metadata,
     StragglersView,
     StragglerView,
+    SuspectNode,
     TrainJob,
     TrainJobSpec,
     TrainJobStatus,
@@ -57,17 +59,46 @@ def broke(reason: str, node: str | None = "b", **more: Any) -> TrainJob:
     ],
 )
 def test_what_says_something_of_a_node(found: TrainJob, nodes: list[str]) -> None:
-    assert [mark.node for mark in marks(found)] == nodes
+    assert [mark.node for mark in marks(found, NOW)] == nodes
 
 
 def test_slow_ranks_say_it_of_each_of_their_nodes_once() -> None:
     shares = {"behind": 0.5, "data": 0.0, "compute": 1.0, "held": 0.0, "wait": 0.0}
     ranks = [StragglerView(rank=rank, node=node, **shares) for rank, node in ((1, "b"), (2, "b"), (3, "a"), (4, None))]
-    said = marks(job(stragglers=StragglersView(attempt=1, since=NOW, ranks=ranks)))
+    said = marks(job(stragglers=StragglersView(attempt=1, since=NOW, ranks=ranks)), NOW)
     assert [(mark.node, mark.why) for mark in said] == [
         ("a", contract.REASON_STRAGGLER),
         ("b", contract.REASON_STRAGGLER),
     ]
+
+
+@pytest.mark.parametrize(("lasts", "minutes_ago"), [("True", 0.0), ("False", 90.0)])
+def test_a_rank_that_is_still_slow_says_it_of_its_node_now(lasts: str, minutes_ago: float) -> None:
+    shares = {"behind": 0.5, "data": 0.0, "compute": 1.0, "held": 0.0, "wait": 0.0}
+    found = NOW - timedelta(minutes=90)
+    view = StragglersView(attempt=1, since=found, ranks=[StragglerView(rank=1, node="b", **shares)])
+    degraded = Condition(
+        type="Degraded", status=lasts, reason=contract.REASON_STRAGGLER, message="", last_transition_time=found
+    )
+    (said,) = marks(job(stragglers=view, conditions=[degraded]), NOW)
+    assert said.at == NOW - timedelta(minutes=minutes_ago)
+
+
+def suspect(node: str, minutes_ago: float = 0.0) -> SuspectNode:
+    return SuspectNode(node=node, time=NOW - timedelta(minutes=minutes_ago), reason="Hang")
+
+
+def test_what_a_job_remembers_outlives_its_last_failure() -> None:
+    found = broke(contract.REASON_USER_ERROR)
+    found = found.model_copy(update={"status": found.status.model_copy(update={"suspects": [suspect("b", 5)]})})
+    assert [(mark.node, mark.at) for mark in marks(found, NOW)] == [("b", NOW - timedelta(minutes=5))]
+
+
+def test_a_job_remembers_the_newest_word_of_each_node_and_few_of_them() -> None:
+    known = [suspect("old", 61), suspect("a", 50), suspect("b", 40)]
+    assert with_suspects(known, ["b", "b", "c"], NOW, "Hang") == [suspect("a", 50), suspect("b"), suspect("c")]
+    many = with_suspects(known, [f"n{number}" for number in range(9)], NOW, "Hang")
+    assert [each.node for each in many] == [f"n{number}" for number in range(1, 9)]
 
 
 def mark(job: str, minutes_ago: float, node: str = "b") -> Mark:

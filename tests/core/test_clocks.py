@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from support.core import World, is_steady, raised, seconds
-from trainjob_api.v1alpha1 import Boundary, GaveWay
+from trainjob_api.v1alpha1 import Boundary, Failure, GaveWay, StragglersView, SuspectNode
 from trainjob_operator.core.clocks import LONGEST_GANG_S, LONGEST_RETRY_S, TOLERANCE_S, settled
 
 HOUR = timedelta(hours=1)
@@ -47,6 +47,19 @@ def test_a_look_that_was_called_for_in_the_future_keeps_no_job_for_longer() -> N
     world.now -= HOUR
     world.turn()
     assert world.status.verdict is not None and world.status.verdict.since == world.now
+
+
+def test_nodes_that_broke_in_the_future_broke_now() -> None:
+    world = World.of(workers=2)
+    later = world.now + HOUR
+    moments = {
+        "last_failure": Failure(attempt=1, time=later, reason="Hang", node="b"),
+        "suspects": [SuspectNode(node="b", time=later, reason="Hang")],
+        "stragglers": StragglersView(attempt=1, since=later),
+    }
+    status = settled(world.status.model_copy(update=moments), world.now)
+    assert status.last_failure is not None and status.stragglers is not None
+    assert {status.last_failure.time, status.stragglers.since, status.suspects[0].time} == {world.now}
 
 
 def test_room_that_was_made_in_the_future_is_taken_back_in_its_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
-from trainjob_api.bad_nodes import BadNode
+from trainjob_api.bad_nodes import Mark
 from trainjob_api.v1alpha1 import Failures, TrainJobStatus
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
@@ -519,13 +519,34 @@ def test_new_pods_keep_away_from_nodes_on_which_other_jobs_suffered_and_it_is_to
     world.job = world.job.model_copy(
         update={"status": world.status.model_copy(update={"failures": Failures(avoid_nodes=["mine"])})}
     )
-    bad = tuple(BadNode(name, world.now + seconds(600), "a (Hang), c (PodLost)") for name in ("mine", "theirs"))
-    world.bad_nodes = bad
+    told = (("a", "Hang"), ("c", "PodLost"))
+    world.marks = tuple(Mark(node, world.now, job, why) for node in ("mine", "theirs") for job, why in told)
     decision = world.turn()
     assert {action.avoid_nodes for action in decision.actions if isinstance(action, CreatePod)} == {("mine", "theirs")}
-    (told,) = [event for event in decision.events if event.reason == contract.REASON_BAD_NODE]
-    assert told.type == "Warning" and "theirs" in told.message and "mine" not in told.message
+    (event,) = [event for event in decision.events if event.reason == contract.REASON_BAD_NODE]
+    assert event.type == "Warning" and "theirs: " not in event.message and "mine" not in event.message
+    assert "theirs, until" in event.message and "a (Hang), c (PodLost)" in event.message
     assert not [event for event in world.turn().events if event.reason == contract.REASON_BAD_NODE]
+
+
+def test_the_pod_of_the_job_that_makes_a_node_bad_keeps_away_from_it_too() -> None:
+    """Its own failure and another job's: the replacement is made in the turn that finds it."""
+    world = World.of(workers=2).run().tick(60)
+    node = world.pod(1).node
+    assert node is not None
+    world.marks = (Mark(node, world.now, "another", contract.REASON_HANG),)
+    world.went = {1: world.pod(1)}
+    world.lose_pod(1)
+    decision = world.turn()
+    assert [action.avoid_nodes for action in decision.actions if isinstance(action, CreatePod)] == [(node,)]
+    assert [(each.node, each.reason) for each in world.status.suspects] == [(node, contract.REASON_POD_LOST)]
+
+
+def test_what_breaks_by_the_scripts_own_fault_says_nothing_of_its_node() -> None:
+    world = World.of(workers=2).run().tick(60)
+    world.break_rank(1, raised(1, "ValueError"))
+    world.turn()
+    assert world.status.last_failure is not None and world.status.suspects == []
 
 
 def plain_group_of_which_one_was_lost() -> World:

@@ -9,6 +9,7 @@ import pytest
 
 from support.core import World, is_steady, make_spec, raised, seconds
 from trainjob_api import contract
+from trainjob_api.bad_nodes import Mark
 from trainjob_api.validation import validate_spec
 from trainjob_operator.core import make
 from trainjob_operator.core.instruct import instruct
@@ -243,6 +244,17 @@ def test_a_worker_that_breaks_again_is_replaced_by_the_spare_away_from_its_node(
         world.tick(60).sync_all()
     assert lists(world) == ("0,3", "0,2-4", "2,4"), "digits-2 is on the node that is suspected"
     assert world.status.failures.avoid_nodes == ["node-1"]
+
+
+def test_a_spare_on_a_node_where_other_jobs_suffered_is_taken_last() -> None:
+    world = standing(spares=2)
+    assert world.pod(2).node == "node-2"
+    world.marks = tuple(Mark("node-2", world.now, job, contract.REASON_HANG) for job in ("one", "two"))
+    world.lose_pod(1)
+    world.turn()
+    world.sync_all()
+    world.turn()
+    assert world.attempt.members == "0,3"
 
 
 def test_a_back_off_holds_the_next_start_and_the_spare_takes_part_in_it() -> None:

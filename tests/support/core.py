@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from trainjob_api import contract
-from trainjob_api.bad_nodes import BadNode
+from trainjob_api.bad_nodes import Mark
 from trainjob_api.contract import ProgressReport, RankReport
 from trainjob_api.v1alpha1 import Attempt, Metadata, TrainJob, TrainJobSpec, TrainJobStatus
 from trainjob_operator.core import make
@@ -96,7 +96,7 @@ class World:
     refusals: tuple[str, ...] | None = ()
     creates_land_until: datetime | None = None
     neighbours: tuple[Standing, ...] = ()
-    bad_nodes: tuple[BadNode, ...] = ()
+    marks: tuple[Mark, ...] = ()
     mute: set[int] = field(default_factory=set)
     """Slots whose agents are not heard any more."""
     parted: dict[int, AgentView] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class World:
             refusals=refusals,
             creates_land_until=self.creates_land_until,
             neighbours=self.neighbours,
-            bad_nodes=self.bad_nodes,
+            marks=self.marks,
         )
 
     def _parted(self) -> dict[int, AgentView]:

@@ -54,6 +54,11 @@ def settled(status: TrainJobStatus, now: datetime) -> TrainJobStatus:
         and status.verdict.model_copy(
             update={name: past(getattr(status.verdict, name)) for name in ("since", "nothing_found_at")}
         ),
+        "last_failure": status.last_failure
+        and status.last_failure.model_copy(update={"time": past(status.last_failure.time)}),
+        "suspects": [each.model_copy(update={"time": past(each.time)}) for each in status.suspects],
+        "stragglers": status.stragglers
+        and status.stragglers.model_copy(update={"since": past(status.stragglers.since)}),
         "growth": status.growth and status.growth.model_copy(update={"since": past(status.growth.since)}),
         "workers": status.workers.model_copy(update={"counted_at": past(status.workers.counted_at)}),
         "attempt": attempt

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from trainjob_api import contract, validation
+from trainjob_api.bad_nodes import looks_like_a_machine, with_suspects
 from trainjob_operator.core import asked, boundaries, groups, lifecycle, progress
 from trainjob_operator.core.answers import Answer, End, Hold, Waker
 from trainjob_operator.core.ends import budget, hangs, stragglers, verdict
@@ -226,6 +227,8 @@ def _pay(turn: Turn, incident: Incident, record: budget.Record) -> Answer:
     failure = incident.failure(attempt.number if attempt else 0)
     lifecycle.end_attempt(turn, incident.reason, broke=incident.time, message=incident.message)
     turn.change(failures=cost.failures, last_failure=failure)
+    if failure.node and looks_like_a_machine(failure):
+        turn.change(suspects=with_suspects(turn.status.suspects, [failure.node], failure.time, failure.reason))
     turn.tell("Warning", incident.reason, incident.message)
     turn.say(incident.message)
     if open_end:

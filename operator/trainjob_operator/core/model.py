@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 
-from trainjob_api.bad_nodes import BadNode
+from trainjob_api.bad_nodes import Mark
 from trainjob_api.contract import (
     BeginReport,
     CheckpointReport,
@@ -207,8 +207,8 @@ class Observed:
     listening_since: datetime | None = None
     refusals: tuple[str, ...] | None = None
     """What the API server said when it refused the creates of the turn before; None: this process has not tried yet."""
-    bad_nodes: tuple[BadNode, ...] = ()
-    """Nodes on which different jobs of the namespace suffered lately."""
+    marks: tuple[Mark, ...] = ()
+    """What the jobs of the namespace say of nodes on which they suffered lately."""
     unanswered: str | None = None
     """What came instead of an answer to the creates, again and again: 5xx, 429, a time-out."""
     creates_land_until: datetime | None = None

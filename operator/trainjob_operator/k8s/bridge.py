@@ -65,8 +65,8 @@ class Bridge:
         self._lock = threading.Lock()
         self._seen: dict[str | tuple[str], Seen | NodeSeen] = {}
         """Jobs and pods by UID, nodes by a tuple of their name."""
-        self._nodes: dict[str, str | None] = {}
-        """By name, who says that it leaves: of nodes that nothing happens to each is told once."""
+        self._nodes: dict[str, NodeSeen] = {}
+        """By name, as it was told last: of nodes that nothing happens to each is told once."""
         self._closed = False
 
     def close(self) -> None:
@@ -79,11 +79,11 @@ class Bridge:
         """Handed over in batches: a burst of events wakes the main loop once."""
         self._put(seen.manifest["metadata"]["uid"], seen)
 
-    def tell_node(self, name: str, leaving: str | None) -> None:
+    def tell_node(self, seen: NodeSeen) -> None:
         """The same of a node, if it is news: their heartbeats are many."""
-        if name not in self._nodes or self._nodes[name] != leaving:
-            self._nodes[name] = leaving
-            self._put((name,), NodeSeen(name, leaving))
+        if self._nodes.get(seen.name) != seen:
+            self._nodes[seen.name] = seen
+            self._put((seen.name,), seen)
 
     def node_gone(self, name: str) -> None:
         """It is there no more."""

@@ -26,7 +26,7 @@ from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError
 from trainjob_operator.k8s.bridge import Bridge, Connect, Ears
 from trainjob_operator.k8s.kube import seen_job, seen_pod
-from trainjob_operator.nodes import announced
+from trainjob_operator.nodes import seen_node
 from trainjob_operator.process.settings import Settings
 
 REOPEN_S = 60
@@ -219,7 +219,7 @@ def _registry(bridge: Bridge, nodes: bool) -> kopf.OperatorRegistry:
             if event["type"] == "DELETED":
                 bridge.node_gone(name)
             else:
-                bridge.tell_node(name, announced(event["object"]))
+                bridge.tell_node(seen_node(event["object"]))
 
     return registry
 

@@ -32,13 +32,13 @@ class KubeCluster:
         self._clock = clock or SystemClock()
         self._feeds: list[_Feed] = []
         self._nodes: dict[str, NodeSeen] = {}
-        """Those that are about to be taken away: no list of `watch()` tells of them."""
+        """All that were told: no list of `watch()` tells of them."""
 
     def tell(self, news: Seen | NodeSeen | JobKey) -> None:
         """Something about a job or a node is so, or may have changed: `watch()` will say it."""
         if isinstance(news, NodeSeen):
             self._nodes.pop(news.name, None)
-            if news.leaving is not None:
+            if news != NodeSeen(news.name, None):
                 self._nodes[news.name] = news
         for feed in self._feeds:
             feed.add(news)

@@ -61,7 +61,7 @@ class Look:
         seen = await complete(self._cluster, sight, views, listening_since, now)
         observed = self._remembered.creates[key].seen(seen, self._clock.monotonic(), self._clock.steady())
         self._remembered.suspects.look(observed.job, now)
-        observed = replace(observed, bad_nodes=self._remembered.suspects.bad(key[0], now))
+        observed = replace(observed, marks=self._remembered.suspects.told(key[0], now))
         if _has_unlisted(observed):
             # Their agents are about to be told to end: not if another leader has listed them a moment ago.
             await confirm(self._cluster, observed.job)

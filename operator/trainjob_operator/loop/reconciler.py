@@ -138,6 +138,7 @@ class Reconciler:
                 if self._remembered.known.told(news):
                     self._queue.add(news.key)
             case NodeSeen():
+                self._remembered.suspects.node(news)
                 if self._remembered.leaving.told(news, self._clock.steady()):
                     for key in self._remembered.known.on_node(news.name):
                         self._queue.add(key)

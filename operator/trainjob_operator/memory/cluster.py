@@ -17,7 +17,7 @@ from trainjob_api import contract
 from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest, Mark, News, NodeSeen, Seen
 from trainjob_operator.memory.store import POD, ChangeFeed, ChangeType, ObjectChange, ObjectStore, merge
-from trainjob_operator.nodes import announced
+from trainjob_operator.nodes import seen_node
 
 JOB = contract.KIND
 SERVICE = "Service"
@@ -184,7 +184,7 @@ class MemoryCluster:
                 if change.kind == NODE:
                     gone = change.type is ChangeType.DELETED
                     name = change.object["metadata"]["name"]
-                    yield NodeSeen(name, None if gone else announced(change.object))
+                    yield NodeSeen(name, None) if gone else seen_node(change.object)
                     continue
                 key = _job_of(change)
                 if key is not None:

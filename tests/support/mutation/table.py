@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, plain, shell, spares
+from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, shell, spares
 from support.mutation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -10,6 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *core_2.MUTANTS,
     *plain.MUTANTS,
     *spares.MUTANTS,
+    *nodes.MUTANTS,
     *shell.MUTANTS,
     *agents.MUTANTS,
     *checkpoints.MUTANTS,

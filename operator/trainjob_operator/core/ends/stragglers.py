@@ -8,6 +8,7 @@ agents' verdict (`agent/pace/straggling.py`, docs/stragglers.md).
 from __future__ import annotations
 
 from trainjob_api import contract
+from trainjob_api.bad_nodes import with_suspects
 from trainjob_api.contract import StragglerReport, StragglersReport
 from trainjob_api.v1alpha1 import Attempt, StragglersView, StragglerView
 from trainjob_operator.core import boundaries
@@ -43,7 +44,10 @@ def note(turn: Turn) -> None:
         message=said["message"],
         ranks=[_view(turn, running, each) for each in said["ranks"]],
     )
-    turn.change(stragglers=view)
+    suspects = with_suspects(
+        turn.status.suspects, [each.node for each in view.ranks if each.node], turn.now, contract.REASON_STRAGGLER
+    )
+    turn.change(stragglers=view, suspects=suspects)
     turn.tell("Warning", contract.REASON_STRAGGLER, view.message)
     turn.say(view.message)
 

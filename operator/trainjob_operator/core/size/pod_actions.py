@@ -13,6 +13,7 @@ from trainjob_operator.core.model import Action, CreatePod, DeletePod, EnsureSer
 from trainjob_operator.core.moments import after
 from trainjob_operator.core.pods.naming import parse_slots, spare_slots
 from trainjob_operator.core.size.start import EXIT_WAIT_S
+from trainjob_operator.core.size.suspected import suspected
 from trainjob_operator.core.turn import Turn
 
 KEPT_FINISHED = 3
@@ -28,8 +29,6 @@ def pod_actions(turn: Turn) -> list[Action]:
     if turn.blocked is None and not turn.is_suspended:
         if turn.observed.service is None:
             actions.append(EnsureService())
-        bad = [node for node in turn.observed.bad_nodes if node.name not in turn.status.failures.avoid_nodes]
-        avoid = (*turn.status.failures.avoid_nodes, *(node.name for node in bad))
         have = turn.kids.live.keys() | turn.kids.ended.keys() | turn.kids.leaving.keys()
         if turn.is_broken or not turn.kind.begins_before_pods:  # a member's pod comes once
             have |= set(turn.members())
@@ -38,7 +37,9 @@ def pod_actions(turn: Turn) -> list[Action]:
         lacking.sort(key=lambda slot: (slot in apart, slot))
         # While they are refused, one finds out whether that has changed: the others follow in the turn after.
         lacking = lacking[:1] if turn.observed.refusals else lacking
-        actions += [CreatePod(slot, avoid) for slot in lacking]
+        own = turn.status.failures.avoid_nodes
+        bad = [node for node in suspected(turn) if node.name not in own] if lacking else []
+        actions += [CreatePod(slot, (*own, *(node.name for node in bad))) for slot in lacking]
         if lacking and bad and not turn.observed.refusals:
             what = "; ".join(f"{node.name}, until {node.until:%H:%M} UTC: {node.why}" for node in bad)
             turn.tell("Warning", contract.REASON_BAD_NODE, f"new pods keep away from {what}")

@@ -23,6 +23,7 @@ from trainjob_operator.core.pods.naming import format_slots, parse_slots, spare_
 from trainjob_operator.core.size import gang
 from trainjob_operator.core.size.least import target
 from trainjob_operator.core.size.presence import has_node, is_synced, is_warm, missing
+from trainjob_operator.core.size.suspected import suspected
 from trainjob_operator.core.turn import Turn
 
 SETTLED_S = 600.0
@@ -49,7 +50,7 @@ def is_ready(turn: Turn, slot: int) -> bool:
 
 def ready(turn: Turn, spares: Collection[int]) -> list[int]:
     """Those that could take a place now, the oldest first; before them those whose node is not to be kept away from."""
-    avoided = turn.status.failures.avoid_nodes
+    avoided = {*turn.status.failures.avoid_nodes, *(node.name for node in suspected(turn))}
     return sorted(
         (slot for slot in spares if is_ready(turn, slot)),
         key=lambda slot: (turn.kids.live[slot].node in avoided, slot),

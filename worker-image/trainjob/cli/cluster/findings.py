@@ -307,7 +307,8 @@ def gpus(patient: Patient) -> Finding:
 def nodes(patient: Patient) -> Finding:
     """On which of them ranks of different jobs of the namespace broke or were slow."""
     jobs = [jobs_api.read(found) for found in patient.api.items(jobs_api.collection(patient.namespace))]
-    bad = bad_nodes.bad_nodes((mark for job in jobs for mark in bad_nodes.marks(job)), datetime.now(UTC))
+    now = datetime.now(UTC)
+    bad = bad_nodes.bad_nodes((mark for job in jobs for mark in bad_nodes.marks(job, now)), now)
     if not bad:
         return Finding(
             "nodes", Level.OK, f"none on which several jobs of {patient.namespace} suffered in the last hour"
