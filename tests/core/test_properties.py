@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -143,7 +144,7 @@ def tidy_pods(draw: st.DrawFn) -> list[PodView]:
     found = []
     for slot, uid in zip(draw(st.lists(slots, unique=True, max_size=5)), "abcde", strict=False):
         pod = draw(pod_views)
-        found.append(PodView(**{**vars(pod), "slot": slot, "name": f"digits-{slot}", "uid": uid}))
+        found.append(replace(pod, slot=slot, name=f"digits-{slot}", uid=uid))
     return found
 
 

@@ -6,8 +6,10 @@ import asyncio
 import base64
 import dataclasses
 import itertools
+import socket
 import ssl
 import tracemalloc
+from asyncio import sslproto
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -69,12 +71,15 @@ def test_the_authority_is_good_for_ten_years_and_for_nothing_but_servers() -> No
     assert constraints.ca and constraints.path_length == 0
 
 
-async def served(trust: Trust) -> tuple[Coordinator, int]:
+async def served(trust: Trust, authenticate: Authenticate | None = None) -> tuple[Coordinator, int]:
     async def nobody(key: object) -> str | None:
         return None
 
     coordinator = Coordinator(
-        clock=SystemClock(), authenticate=bearer("t"), find_owner=nobody, master_key=trust.master_key
+        clock=SystemClock(),
+        authenticate=authenticate or bearer("t"),
+        find_owner=nobody,
+        master_key=trust.master_key,
     )
     url = await coordinator.start("127.0.0.1", 0, trust.ssl_context)
     assert url.startswith("https://127.0.0.1:")
@@ -111,16 +116,58 @@ def test_a_waiting_connection_is_small() -> None:
         context = client_context(trust.ca_pem)
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        writers = [
-            (await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost"))[1]
-            for _ in range(20)
-        ]
+
+        def connected() -> ssl.SSLSocket:
+            return context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
+
+        clients = [await asyncio.to_thread(connected) for _ in range(20)]
         each = (tracemalloc.get_traced_memory()[0] - before) / 20
         tracemalloc.stop()
-        for writer in writers:
+        for client in clients:
+            client.close()
+        await coordinator.stop()
+        assert each < 12 * 1024, f"{each / 1024:.0f} KiB"
+
+    asyncio.run(main())
+
+
+def test_what_connections_bring_at_the_same_time_is_not_mixed() -> None:
+    """They read into one buffer."""
+
+    async def main() -> None:
+        trust, heard = await ensure(MemoryApi(), "system", "coordinator", NAMES), []
+
+        async def authenticate(token: str) -> None:
+            heard.append(token)
+
+        coordinator, port = await served(trust, authenticate)
+        context = client_context(trust.ca_pem)
+        tokens = [f"{number:02}" * 700 for number in range(20)]
+        streams = [await asyncio.open_connection("localhost", port, ssl=context) for _ in tokens]
+        head = "POST /v1/sync HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer "
+        requests = [f"{head}{token}\r\n\r\n".encode() for token in tokens]
+        for begin in range(0, max(map(len, requests)), 100):
+            for (_, writer), request in zip(streams, requests, strict=True):
+                writer.write(request[begin : begin + 100])
+            await asyncio.sleep(0)
+        for reader, _ in streams:
+            assert b" 401 " in await reader.readline()
+        assert sorted(heard) == tokens
+        for _, writer in streams:
             writer.transport.abort()
         await coordinator.stop()
-        assert each < 2 * 24 * 1024, f"{each / 1024:.0f} KiB for both ends"
+
+    asyncio.run(main())
+
+
+def test_other_parts_of_the_process_read_as_much_as_they_did() -> None:
+    """The lists of an API server are long, and its connections few."""
+
+    async def main() -> None:
+        before = sslproto.SSLProtocol.max_size
+        coordinator, _ = await served(await ensure(MemoryApi(), "system", "coordinator", NAMES))
+        await coordinator.stop()
+        assert sslproto.SSLProtocol.max_size == before >= 64 * 1024
 
     asyncio.run(main())
 

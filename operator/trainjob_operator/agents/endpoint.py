@@ -11,7 +11,6 @@ import asyncio
 import json
 import math
 import ssl
-from asyncio import sslproto
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -27,11 +26,6 @@ BODY_TIMEOUT_S = 10.0
 """How long a client may take to send a body."""
 IDLE_S = 60.0
 """How long a connection may stay without a request; agents need a moment between two."""
-TLS_BUFFER = 4 * 1024
-"""Bytes read at once from a TLS connection, and kept for it: a report has no more. asyncio keeps 256 KiB, and OpenSSL
-what came of them, which thousands of waiting agents would fill the memory with. It has one setting for the process:
-connections of kopf and to the API server have it too, whose long lists take a few more reads.
-"""
 BODIES_LIMIT = 16 * 1024 * 1024
 """Bytes of all bodies that are being read at one moment; the next ones wait."""
 READ_BUFFER = 4 * 1024
@@ -141,8 +135,6 @@ class Endpoint:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
-        if ssl_context is not None:
-            sslproto.SSLProtocol.max_size = min(sslproto.SSLProtocol.max_size, TLS_BUFFER)
         self._gate = Gate(server, self._refused)
         try:
             self._gate.listen(host, port, ssl_context)

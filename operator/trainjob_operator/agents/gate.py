@@ -17,6 +17,8 @@ import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 
+from trainjob_operator.agents.tls import SharedBuffer, accepted
+
 LOOK_EVERY_S = 0.25
 TIDY_EVERY_S = 20.0
 """Connections of pods that are gone are forgotten this often."""
@@ -89,6 +91,7 @@ class Gate:
         self._by_pod: dict[str, list[asyncio.BaseTransport]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
+        self._buffer = SharedBuffer()
         self._socket: socket.socket | None = None
         self.address: tuple[str, int] = ("", 0)
         """Where it listens."""
@@ -180,13 +183,14 @@ class Gate:
         self, connection: socket.socket, handler: asyncio.Protocol, context: ssl.SSLContext | None
     ) -> None:
         loop = asyncio.get_running_loop()
-        limit_s = None if context is None else self._bounds.handshake_s
+        transport: asyncio.BaseTransport
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            transport, _ = await loop.connect_accepted_socket(
-                lambda: handler, connection, ssl=context, ssl_handshake_timeout=limit_s
-            )
+            if context is None:
+                transport, _ = await loop.connect_accepted_socket(lambda: handler, connection)
+            else:
+                transport = await accepted(connection, handler, context, self._bounds.handshake_s, self._buffer)
         except (OSError, TimeoutError, asyncio.CancelledError) as error:
             # ssl.SSLError is an OSError, and so is a peer that hung up.
             self._forget(handler)

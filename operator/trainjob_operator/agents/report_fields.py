@@ -97,7 +97,10 @@ def instruction(value: Any) -> Any:
     tables = [part for part in value.values() if isinstance(part, dict)]
     flat = {name: part for name, part in value.items() if not isinstance(part, dict)}
     good = len(tables) <= 1 and _is_flat(flat, WORD_FIELDS) and all(_is_flat(t, contract.LEAVING_LIMIT) for t in tables)
-    return value if good and all(len(name) <= NAME_LIMIT for name in value) else None
+    if not good or not all(len(name) <= NAME_LIMIT for name in value):
+        return None
+    # All agents of an attempt acknowledge nearly the same, for as long as their polls are open: one copy of each word.
+    return {sys.intern(name): sys.intern(part) if type(part) is str else part for name, part in value.items()}
 
 
 def _is_flat(table: dict[str, Any], limit: int) -> bool:

@@ -38,7 +38,7 @@ class PodPhase(Enum):
     FAILED = "Failed"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PodView:
     """One pod that carries the job's label and our owner reference."""
 
@@ -100,7 +100,7 @@ class PodView:
     """Its trainer container has ended for good, and containers beside it still run: it holds what it was given."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentView:
     """What the agent of one pod last said, checked and bounded by the coordinator."""
 

@@ -35,10 +35,12 @@ happens.
 """
 INACTIVE_S = 70.0
 """A watch that brought nothing for so long, not even its end, is dead and opened again."""
-CHUNK = 500
+CHUNK = 250
 """Objects of one page of the first list."""
 BACKOFFS_S = (0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0, 20.0)
 """Rests between tries while the API server refuses; after the last one the watch ends with an error."""
+IDLE_S = 0.5
+"""Kopf keeps a task for each object, and in it the last event, for so long: thousands of pods come up at once."""
 STOP_S = 3.0
 EXPIRED_REST_S, EXPIRED_LONGEST_S = 1.0, 30.0
 """The API server has forgotten the rest of a list: so long after, all is listed anew; each time in a row after twice as
@@ -215,9 +217,8 @@ def _registry(bridge: Bridge, nodes: bool) -> kopf.OperatorRegistry:
 
         @kopf.on.event(*_NODES, registry=registry)
         async def node_changed(event: Any, **_: Any) -> None:
-            name = event["object"]["metadata"]["name"]
             if event["type"] == "DELETED":
-                bridge.node_gone(name)
+                bridge.node_gone(event["object"]["metadata"]["name"])
             else:
                 bridge.tell_node(seen_node(event["object"]))
 
@@ -234,6 +235,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.watching.server_timeout = REOPEN_S
     settings.watching.inactivity_timeout = INACTIVE_S
     settings.watching.chunk_size = CHUNK
+    settings.queueing.idle_timeout = IDLE_S
     settings.networking.request_timeout = 60
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = BACKOFFS_S

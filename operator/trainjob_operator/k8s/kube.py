@@ -14,6 +14,7 @@ from trainjob_api import contract
 from trainjob_operator.clock import Clock, SystemClock
 from trainjob_operator.cluster import Conflict, JobKey, Manifest, Mark, News, NodeSeen, NotFound, Seen
 from trainjob_operator.k8s.kubeapi import Api, segment
+from trainjob_operator.k8s.lean import pod_in_short
 
 GAP_SETTLES_S = 0.2
 """After a gap (of one kind, in one namespace) others are waited for so long, so that all is listed once."""
@@ -74,12 +75,14 @@ class KubeCluster:
 
     async def list_pods(self, namespace: str, job: str) -> list[Manifest]:
         """See Cluster. Without a resourceVersion the API server answers with nothing older than this call."""
-        return await self._api.list(_core(namespace, "pods"), {"labelSelector": f"{contract.LABEL_JOB}={segment(job)}"})
+        wanted = {"labelSelector": f"{contract.LABEL_JOB}={segment(job)}"}
+        return await self._api.list(_core(namespace, "pods"), wanted, pod_in_short)
 
     async def create_pod(self, namespace: str, pod: Manifest, *, strict: bool = False) -> Manifest:
         """See Cluster."""
         params = {"fieldValidation": "Strict"} if strict else None
-        return await self._api.create(_core(namespace, "pods"), {"apiVersion": "v1", "kind": "Pod", **pod}, params)
+        made = await self._api.create(_core(namespace, "pods"), {"apiVersion": "v1", "kind": "Pod", **pod}, params)
+        return pod_in_short(made)
 
     async def get_pod(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
@@ -88,7 +91,7 @@ class KubeCluster:
     async def patch_pod(self, namespace: str, name: str, uid: str, patch: Manifest) -> Manifest:
         """See Cluster."""
         bound = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
-        return await self._api.merge_patch(_core(namespace, "pods", name), bound)
+        return pod_in_short(await self._api.merge_patch(_core(namespace, "pods", name), bound))
 
     async def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None = None) -> None:
         """See Cluster."""
@@ -191,7 +194,7 @@ def seen_job(job: Manifest, gone: bool = False) -> Seen:
 def seen_pod(pod: Manifest, gone: bool = False) -> Seen:
     """A pod was seen that bears a job's label."""
     metadata = pod["metadata"]
-    return Seen("Pod", (metadata["namespace"], metadata["labels"][contract.LABEL_JOB]), pod, gone)
+    return Seen("Pod", (metadata["namespace"], metadata["labels"][contract.LABEL_JOB]), pod_in_short(pod), gone)
 
 
 class _Feed:

@@ -33,8 +33,8 @@ TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
 RETRY_AFTER_MOST_S = 120.0
 """No longer is waited, whatever the answer asks for."""
-PAGE = 500
-"""Objects of one page of a list."""
+PAGE = 250
+"""Objects of one page of a list: parsed, a page of pods takes some ten MiB."""
 LISTS_AT_MOST = 3
 """A list of which the server has forgotten the rest is begun anew so often, in all."""
 SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -130,13 +130,17 @@ class Api:
         """GET; what the API answers."""
         return await self._call("GET", path, params=params)
 
-    async def list(self, path: str, params: Mapping[str, str] | None = None) -> Manifests:
-        """All items, as of one moment not before this call, without their managedFields; page by page."""
+    async def list(
+        self, path: str, params: Mapping[str, str] | None = None, kept: Callable[[Manifest], Manifest] | None = None
+    ) -> Manifests:
+        """All items, as of one moment not before this call, without their managedFields; page by page. `kept`: what of
+        each is to stay when the next page comes.
+        """
         items: Manifests = []
         async for number, page in self._pages(path, params):
             if number == 0:
                 items.clear()
-            items += page
+            items += page if kept is None else map(kept, page)
         return items
 
     async def pages(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[Manifests]:
