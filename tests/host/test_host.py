@@ -22,6 +22,7 @@ from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.served import knows_trainjobs
 from trainjob_operator.process.settings import Settings, read_settings
+from trainjob_operator.words import time_of
 
 pytestmark = [on_apiserver, pytest.mark.slow]
 
@@ -206,13 +207,14 @@ def test_nodes_that_are_about_to_go_are_told_and_their_heartbeats_are_not(server
 
     async def story(watch: Watch) -> None:
         node = {"metadata": {"name": "node-a"}, "spec": {"taints": [taint]}}
-        await asyncio.to_thread(server.request, "POST", "/api/v1/nodes", node)
-        leaving = NodeSeen("node-a", "its node node-a is tainted: karpenter.sh/disrupted")
+        made = await asyncio.to_thread(server.request, "POST", "/api/v1/nodes", node)
+        since = time_of(made["metadata"]["creationTimestamp"])
+        leaving = NodeSeen("node-a", "its node node-a is tainted: karpenter.sh/disrupted", since)
         await watch.until(lambda: watch.nodes == [leaving])
         await asyncio.to_thread(change, {"metadata": {"labels": {"beat": "1"}}})
         await asyncio.to_thread(change, {"spec": {"taints": None}})
         await watch.until(lambda: len(watch.nodes) > 1)
-        assert watch.nodes == [leaving, NodeSeen("node-a", None)]
+        assert watch.nodes == [leaving, NodeSeen("node-a", None, since)]
         await asyncio.to_thread(change, {"spec": {"taints": [taint]}})
         await watch.until(lambda: len(watch.nodes) == 3)
         await asyncio.to_thread(server.request, "DELETE", "/api/v1/nodes/node-a")
