@@ -109,8 +109,8 @@ MUTANTS = (
     Mutant(
         "that a spare is warm wakes nobody",
         "operator/trainjob_operator/agents/roster.py",
-        "    if not is_spare:\n",
+        "    if changed & _BESIDE_FIELDS and not is_beside():\n",
         "    if True:\n",
-        "tests/shell/test_coordinator.py::test_that_a_spare_is_warm_matters_and_of_others_it_does_not",
+        "tests/shell/test_coordinator.py::test_that_who_waits_beside_an_attempt_is_warm_matters_and_of_others_it_does_not",
     ),
 )
