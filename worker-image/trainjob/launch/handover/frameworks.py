@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.handover.payload import JAX, TENSORFLOW, TORCH, XGBOOST, Header
 
 _open = contextlib.ExitStack()
 """What `stop` closes."""
+_MEETS = "TORCH_DIST_INIT_BARRIER"
+"""torch's own: a new group waits in its store until all ranks have it."""
 
 
 def start(header: Header) -> None:
@@ -81,4 +84,20 @@ def _start_process_group(header: Header) -> None:
     if header.use_gpu:
         # Device selection without `prepare_model`, as Ray Train offers it to accelerate.
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
-    init_process_group(header.backend or ("nccl" if header.use_gpu else "gloo"), header.timeout_s)
+    with _all_have_met():
+        init_process_group(header.backend or ("nccl" if header.use_gpu else "gloo"), header.timeout_s)
+
+
+@contextlib.contextmanager
+def _all_have_met() -> Iterator[None]:
+    """torch lets a rank go on while another still connects to it: a function that returned at once would break that
+    one's start.
+    """
+    before = os.environ.get(_MEETS)
+    os.environ[_MEETS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_MEETS, None)
+        if before is not None:
+            os.environ[_MEETS] = before
