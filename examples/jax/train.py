@@ -55,7 +55,6 @@ for number in range(begin + 1, given.steps + 1):
     if number % given.save_every == 0 or number == given.steps or trainjob.checkpoint_requested():
         with tempfile.TemporaryDirectory() as folder:
             if context.rank == 0:
-                content = pickle.dumps((number, jax.device_get(weights)))
-                pathlib.Path(folder, "weights.pkl").write_bytes(content)
+                pathlib.Path(folder, "weights.pkl").write_bytes(pickle.dumps((number, jax.device_get(weights))))
             saved = trainjob.Checkpoint.from_directory(folder)
             trainjob.report({"loss": float(value)}, checkpoint=saved, step=number)

@@ -31,8 +31,7 @@ with strategy.scope():
     weights = [tf.Variable(array, dtype="float32") for array in start]
 
 
-def batch_of(step):
-    """This rank's part of it, by the number of the step: after a restart the same."""
+def batch_of(step):  # this rank's part of it: after a restart the same
     drawn = np.random.default_rng([step, context.rank]).normal(size=(32, 4)).astype("float32")
     return tf.constant(drawn), tf.constant(np.sin(drawn).sum(axis=1))
 
@@ -41,8 +40,8 @@ def replica(inputs, wanted):
     with tf.GradientTape() as tape:
         found = tf.linalg.matvec(tf.tanh(inputs @ weights[0]), weights[1])
         loss = tf.reduce_mean((found - wanted) ** 2)
-    summed = tf.distribute.get_replica_context().all_reduce("sum", tape.gradient(loss, weights))
-    tf.nest.map_structure(lambda weight, slope: weight.assign_sub(0.1 / context.world_size * slope), weights, summed)
+    summed = tf.distribute.get_replica_context().all_reduce("mean", tape.gradient(loss, weights))
+    tf.nest.map_structure(lambda weight, slope: weight.assign_sub(0.1 * slope), weights, summed)
     return loss
 
 
@@ -58,5 +57,4 @@ for number in range(begin + 1, given.steps + 1):
             if context.rank == 0:
                 content = pickle.dumps((number, [weight.numpy() for weight in weights]))
                 pathlib.Path(folder, "weights.pkl").write_bytes(content)
-            saved = trainjob.Checkpoint.from_directory(folder)
-            trainjob.report({"loss": float(loss)}, checkpoint=saved, step=number)
+            trainjob.report({"loss": float(loss)}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=number)
