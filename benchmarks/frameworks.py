@@ -23,7 +23,7 @@ from benchmarks.measuring import arguments, measure
 from benchmarks.restart import down_times
 
 RANKS = 2
-KILLS = 3
+KILLS = 4
 STEPS, WARM_UP = 400, 100
 """Of a job whose steps are timed; those that are not counted."""
 WORKLOADS = {"lightning": ("lightning_steps.py", "512"), "transformers": ("transformers_steps.py", "64")}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,12 +136,24 @@ def running(launcher: Launcher, *imports: str, ranks: int = RANKS, workload: str
         command = launcher(WORKLOADS / workload, str(notes), *imports, folder=folder, ranks=ranks)
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT}
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **ENVIRONMENT},
             )
         try:
             yield Job(process, notes, log)
         finally:
             stop(process)
+            _end_ranks(Job(process, notes, log))
+
+
+def _end_ranks(job: Job) -> None:
+    """Those that are there although their launcher has gone: Lightning's do not end at torchrun's SIGTERM."""
+    for pid in {step.pid for step in job.steps()}:
+        with suppress(OSError):
+            if str(job.notes).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
