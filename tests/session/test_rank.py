@@ -160,6 +160,33 @@ def test_an_exception_is_told_and_printed(tmp_path: Path) -> None:
     assert ended.err.splitlines()[2] == f'  File "{script}", line 11, in <module>'
 
 
+def test_what_ended_the_script_is_told_though_a_handler_of_its_own_raises_meanwhile(tmp_path: Path) -> None:
+    """As torch's for SIGCHLD does, once for each process of a DataLoader that was killed."""
+    _write(
+        tmp_path,
+        "train.py",
+        """
+        import os, signal
+        def handler(number, frame):
+            raise RuntimeError("another process was killed")
+        class Bad(ValueError):
+            def __str__(self):
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                os.waitpid(child, 0)
+                return "bad batch"
+        signal.signal(signal.SIGCHLD, handler)
+        raise Bad()
+        """,
+    )
+    with FakeAgent(tmp_path / "job", 1) as agent:
+        ended = run_ranks(agent, ["train.py"], tmp_path)[0]
+        agent.wait_for("the error", lambda: agent.rank_errors)
+    assert ended.code == 1 and ended.err.rstrip().endswith("Bad: bad batch")
+    assert (agent.rank_errors[0]["type"], agent.rank_errors[0]["message"]) == ("Bad", "bad batch")
+
+
 def test_a_rank_that_a_launcher_started_tells_its_exception_too(tmp_path: Path) -> None:
     _write(
         tmp_path,

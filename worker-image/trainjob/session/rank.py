@@ -38,6 +38,8 @@ _PASSING = (
     errno.EBUSY,
 )
 """Troubles of a volume or a machine, not of the command: another start may go well."""
+_MOST_RAISED = 100
+"""By a handler in a row: a DataLoader has fewer processes."""
 
 
 class StartError(Exception):
@@ -191,6 +193,7 @@ def _become(module: types.ModuleType) -> None:
 
 
 def _end(kind: str, error: BaseException) -> NoReturn:
+    _hear_of_no_child()
     error.__traceback__ = failure.own_frames_dropped(error.__traceback__) if kind == contract.END_EXCEPTION else None
     link.tell_agent(kind, error)
     if isinstance(error, StartError):
@@ -199,6 +202,18 @@ def _end(kind: str, error: BaseException) -> NoReturn:
         # The script may have set its own hook (rich, wandb, ...): it prints, the word to the agent went out before.
         sys.excepthook(type(error), error, error.__traceback__)
     sys.exit(1)
+
+
+def _hear_of_no_child() -> None:
+    """The script is over. torch's handler of SIGCHLD raises for each process of a DataLoader that was killed, in
+    whatever runs: the next one would take the place of what ended the script.
+    """
+    for _ in range(_MOST_RAISED):
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return
+        except Exception:  # it raised first
+            continue
 
 
 if __name__ == "__main__":
