@@ -66,4 +66,4 @@ def test_a_killed_rank_of_a_framework_resumes_in_the_same_pods(namespace: str, e
     failure = job["status"]["lastFailure"]
     assert (failure["rank"], failure["reason"]) == (1, contract.REASON_SIGNAL)
     assert job["status"]["checkpoint"]["latest"]["step"] == job["status"]["progress"]["step"]
-    assert "the job resumes from checkpoint 1-1-2" in e2e.logs("loop-0", namespace)
+    assert job["status"]["attempt"]["resumedFrom"] == "1-1-2"

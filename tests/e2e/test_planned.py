@@ -92,8 +92,9 @@ def test_planned_changes_wait_for_a_boundary_and_make_each_step_once(namespace: 
 
 
 def test_an_eviction_waits_for_a_boundary_and_counts_as_a_preemption(namespace: str) -> None:
-    """As `kubectl drain` asks for it."""
-    gated.start("count", namespace, *STEADY, spec=WAITS)
+    """As `kubectl drain` asks for it, in a pod that has time for that."""
+    graceful = {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
+    gated.start("count", namespace, *STEADY, spec={**WAITS, **graceful})
     gated.wait_for_step("count", namespace, 2)
     pod = max(e2e.uids("count", namespace))
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
