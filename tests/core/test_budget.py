@@ -294,7 +294,7 @@ def test_the_same_mistake_in_two_workers_in_a_row_is_not_tried_again_where_nothi
     if cost.fatal:
         reason, message = cost.fatal
         assert reason == contract.REASON_USER_ERROR and message.startswith(
-            "rank 1 broke; the same error in two workers"
+            "rank 1 broke; the attempt before ended by the same error on another worker"
         )
 
 

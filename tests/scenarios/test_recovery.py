@@ -121,7 +121,7 @@ def test_the_same_exception_in_two_workers_in_a_row_fails_a_job_that_gained_noth
     assert told.attempts == 2, told.text()
     failed, history = told.status.condition("Failed"), told.status.history
     assert failed is not None and failed.reason == contract.REASON_USER_ERROR, told.text()
-    assert "the same error in two workers in a row" in failed.message
+    assert "the attempt before ended by the same error on another worker" in failed.message
     assert [entry.message and "no luck" in entry.message for entry in history] == [True, True]
 
 

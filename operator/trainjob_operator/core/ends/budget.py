@@ -141,8 +141,8 @@ def _fatal(
     ):
         return (
             incident.reason,
-            f"{incident.message}; the same error in two workers in a row, without a new report between them: a restart "
-            "cannot help",
+            f"{incident.message}; the attempt before ended by the same error on another worker, and nothing new was "
+            "reported between them: a restart cannot help",
         )
     if 0 <= policy.max_failures < books.counted:
         ended = "failure" if books.counted == 1 else "failures"
