@@ -39,6 +39,24 @@ def test_what_is_missing_is_installed_where_the_ranks_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("numyp", "did you mean numpy? Nothing called numyp is installed"),
+        ("Numpy", "did you mean numpy? Nothing called Numpy is installed"),
+        ("jsonn", "did you mean json? Nothing called jsonn is installed"),
+        ("torch.optimm", "torch is installed, but has no module torch.optimm in this version"),
+    ],
+)
+def test_a_name_with_a_slip_in_it_is_never_offered_for_installing(name: str, said: str) -> None:
+    """A package of that name may be anybody's."""
+    missing = of(message=f"rank 0 raised ModuleNotFoundError: No module named '{name}'")
+    here = advice(contract.REASON_USER_ERROR, missing, RETRY)
+    assert here == f"Correct the import (/w/train.py:61): {said}"
+    there = advice(contract.REASON_USER_ERROR, missing, replace(RETRY, job="digits"))
+    assert "pip" not in there
+
+
+@pytest.mark.parametrize(
     ("given", "text"),
     [
         ({}, "rank 1 on digits-1 raised ValueError: bad batch"),

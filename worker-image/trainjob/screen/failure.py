@@ -7,11 +7,10 @@ stands in the status; here it is only put so that a person can act on it.
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainjob.screen import wording
+from trainjob.screen import missing_module, wording
 from trainjob.screen.asked import Asker, in_words_of
 from trainjob_api import contract
 
@@ -166,13 +165,7 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
         )
         return f"Take the breakpoint out, or debug without ranks: {there} in your terminal, where breakpoint() works"
     if missing is not None:
-        package = missing["name"].partition(".")[0].replace("{", "").replace("}", "")
-        if on_a_cluster:
-            return f"Install {package} in the workers' image, or correct the import ({{where}})"
-        return (
-            f"Install what is missing where the ranks run, or correct the import ({{where}}): `{sys.executable} -m pip "
-            f"install {package}`"
-        )
+        return missing_module.advice(missing["name"].replace("{", "").replace("}", ""), on_a_cluster)
     if "bootstrapping phase" in said or "freeze_support()" in said:
         return (
             "A process that this script starts imports it again: put what starts the training below "

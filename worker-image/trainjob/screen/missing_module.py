@@ -1,0 +1,37 @@
+"""What to do about a module that a rank did not find: correct its name, or install it.
+
+A command that installs a name with a slip in it must never be offered: what answers to it may be anybody's package.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+import sys
+
+ALIKE = 0.8
+"""Of difflib: `pandsa` and `pandas`, `pytorch` and `torch` are above it, `einops` and what is usual are not."""
+
+
+def advice(name: str, on_a_cluster: bool) -> str:
+    """With `{where}` for the place of the import. Of a cluster's image nobody here knows what is in it."""
+    package = name.partition(".")[0]
+    if on_a_cluster:
+        return f"Install {package} in the workers' image, or correct the import ({{where}})"
+    like = _meant(package)
+    if like == package:
+        return f"Correct the import ({{where}}): {package} is installed, but has no module {name} in this version"
+    if like is not None:
+        return f"Correct the import ({{where}}): did you mean {like}? Nothing called {package} is installed"
+    return (
+        f"Install what is missing where the ranks run, or correct the import ({{where}}): `{sys.executable} -m pip "
+        f"install {package}`"
+    )
+
+
+def _meant(name: str) -> str | None:
+    """The importable top-level name that is most like it, upper and lower case alike; None: there is none."""
+    there = {each.name for each in pkgutil.iter_modules()} | sys.stdlib_module_names
+    by_folded = {each.casefold(): each for each in sorted(there) if not each.startswith("_")}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=ALIKE)
+    return by_folded[found[0]] if found else None
