@@ -1,5 +1,5 @@
-"""TensorFlow's strategy over several workers with the real library: a Keras model in a loop of its own, and the loops
-that Keras 3 cannot run there.
+"""TensorFlow's strategy over several workers with the real library: a Keras model in a loop of its own, as
+docs/frameworks.md runs it, and the loops that Keras 3 cannot run there.
 """
 
 from __future__ import annotations
