@@ -283,7 +283,9 @@ def test_what_workers_stored_as_they_ended_is_the_newest(here: Shell, outcome: s
     remember(here, outcome=outcome, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
     assert word in row and "1-1-2" in row and "1-1-1" not in row
-    assert "checkpoint 1-1-2, stored by the workers as they ended" in here.tj("status", "digits").out
+    shown = here.tj("status", "digits").out
+    assert "checkpoint 1-1-2, stored by the workers as they ended" in shown
+    assert "checkpoint 1-1-1" not in shown, "there is one newest"
     remember(here, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
     assert "Complete" in row and "1-1-1" in row

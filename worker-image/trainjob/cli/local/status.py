@@ -14,6 +14,7 @@ from trainjob.screen import attempts, clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
 from trainjob_api.contract import CLI_OK
+from trainjob_api.v1alpha1 import TrainJob
 
 
 def status(args: argparse.Namespace) -> int:
@@ -29,18 +30,20 @@ def status(args: argparse.Namespace) -> int:
     state = record.state
     print(f"{record.name}   on this machine   {state}")
     job, now = find.job_of(record), time.time()
+    newest, told = find.newest_checkpoint(record, job), job.status.checkpoint.latest if job is not None else None
+    at_the_end = newest is not None and (told is None or told.id != newest)
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
         phase = None if state in (records.RUNNING, job.status.phase) else state
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, phase=phase)
-        lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
+        shown = _without_checkpoint(job) if at_the_end else job
+        lines = (*panel(shown, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
     storage = f"{record.folder}{gone}" if record.folder else "none"
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
-    newest, told = find.newest_checkpoint(record, job), job.status.checkpoint.latest if job is not None else None
-    if newest is not None and (told is None or told.id != newest):
+    if at_the_end:
         facts.append(("newest", f"checkpoint {newest}, stored by the workers as they ended"))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
@@ -61,6 +64,12 @@ def status(args: argparse.Namespace) -> int:
     print()
     print(*advice(record, state), sep="\n")
     return CLI_OK
+
+
+def _without_checkpoint(job: TrainJob) -> TrainJob:
+    """A newer one than the status has is shown; two on one screen would be a riddle."""
+    checkpoint = job.status.checkpoint.model_copy(update={"latest": None})
+    return job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": checkpoint})})
 
 
 def advice(record: Record, state: str) -> list[str]:
