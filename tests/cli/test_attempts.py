@@ -22,10 +22,10 @@ SECOND = attempt(2, startedAt=at(66), cause="KilledBySignal", resumedFrom="1-1-3
 def test_each_says_how_long_it_took_and_ran_what_was_lost_and_why_it_ended_the_running_one_too() -> None:
     status = job({"attempt": SECOND, "history": [FIRST]}).status
     assert attempts.lines(status, NOW + 76) == [
-        "ATTEMPT   BEGAN BY                   RANKS   FROM    UP AFTER   RAN     LOST   ENDED BY         WHY",
-        "1         Started                    2               2.0s       1m05s   3.2s   KilledBySignal   "
+        "ATTEMPT   BEGAN BY                   RANKS   FROM    FIRST REPORT   RAN     LOST   ENDED BY         WHY",
+        "1         Started                    2               2.0s           1m05s   3.2s   KilledBySignal   "
         "rank 1 on digits-1 was killed by SIGKILL",
-        "2         KilledBySignal (spare 3)   2       1-1-3              10s            (runs)",
+        "2         KilledBySignal (spare 3)   2       1-1-3                  10s            (runs)",
     ]
 
 
@@ -33,6 +33,13 @@ def test_an_attempt_that_is_in_the_history_stands_there_once() -> None:
     over = attempt(1, state="Ended", endedAt=at(65))
     assert len(attempts.lines(job({"attempt": over, "history": [FIRST]}).status, NOW)) == 2
     assert attempts.lines(job().status, NOW) == []
+
+
+def test_an_attempt_that_never_reported_has_no_time_until_its_first_report() -> None:
+    """How long it was until its ranks began says nothing of that."""
+    early = {**FIRST, "partsMs": {"decided": 100, "group": 1800}, "downSeconds": 1.9}
+    for status in ({"history": [early]}, {"history": [{**early, "partsMs": None}]}, {"attempt": attempt()}):
+        assert "FIRST REPORT" not in attempts.lines(job(status).status, NOW + 76)[0]
 
 
 def test_of_a_launcher_that_is_gone_the_attempt_does_not_run() -> None:

@@ -132,7 +132,7 @@ def test_status_is_one_screen(user: User) -> None:
                 "endCause": "PodLost",
                 "startedAt": "2026-01-01T00:00:00Z",
                 "worldSize": 2,
-                "downSeconds": 4.2,
+                "partsMs": {"waited": 200, "firstStep": 4000},
             }
         ]
     )

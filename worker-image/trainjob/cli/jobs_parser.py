@@ -39,8 +39,8 @@ through restarts and replaced pods, and ends with the job and its exit code.
 
 {RULE}"""
 
-HISTORY = f"""Show the attempts of a job: how long each took until its first step, how long it ran, what was lost of it,
-why it ended; and where the job's time went. --parts shows how each attempt began, part by part.
+HISTORY = f"""Show the attempts of a job: how long each took until its first report, how long it ran, what was lost of
+it, why it ended; and where the job's time went. --parts shows how each attempt began, part by part.
 
 For a job of this machine also what it reported, each report once: steps that a restart undid are left out. That is the
 newest run's; --run shows another one's, --all those of all runs.

@@ -10,7 +10,7 @@ from trainjob.screen import clock, table, wording
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, HistoryEntry, TrainJobStatus
 
-HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "UP AFTER", "RAN", "LOST", "ENDED BY", "WHY")
+HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "FIRST REPORT", "RAN", "LOST", "ENDED BY", "WHY")
 RUNS = "(runs)"
 _HERE = {contract.REASON_SUSPENDED: "Stopped"}
 """On this machine a job is not suspended: that is how it is stopped."""
@@ -47,15 +47,12 @@ def _running(attempt: Attempt, now: float, last: str) -> list[str]:
 
 def _begin(one: HistoryEntry | Attempt) -> list[str]:
     parts = one.parts_ms
-    number, up_s = (one.number, None) if isinstance(one, Attempt) else (one.attempt, one.down_seconds)
-    if parts is not None and parts.first_step is not None:
-        up_s = clock.total_ms(parts) / 1000
     return [
-        str(number),
+        str(one.number if isinstance(one, Attempt) else one.attempt),
         clock.began_by(one.cause, one.from_spares),
         str(one.world_size),
         one.resumed_from or "",
-        "" if up_s is None else wording.duration(up_s),
+        wording.duration(clock.total_ms(parts) / 1000) if parts and parts.first_step is not None else "",
     ]
 
 
