@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from support.jobs import NOW, attempt, job
 from trainjob.launch.local.slow_start import AFTER_S, sentence
+from trainjob.launch.outcome.log_choice import rank_of
 from trainjob_operator.core.model import AgentView
 
 START = datetime.fromtimestamp(NOW, UTC)
@@ -48,6 +50,18 @@ def test_a_slow_start_says_what_is_under_way_and_how_to_look(views: list[AgentVi
     assert sentence(running, views, START + timedelta(seconds=AFTER_S)) == f"attempt 1 began 5 s ago: {said}"
 
 
+@pytest.mark.parametrize(("number", "printed", "is_said"), [(1, False, True), (1, True, False), (2, False, False)])
+def test_ranks_that_are_ready_are_spoken_of_only_where_nothing_was_seen_of_the_job(
+    number: int, printed: bool, is_said: bool
+) -> None:
+    """A long epoch without a report is no alarm: the lines of its batches show that it trains."""
+    views = [replace(view(at, joined=10, forked=20, stopped=0, group=30), attempt=number) for at in (0, 1)]
+    late, running = START + timedelta(seconds=60), job({"attempt": attempt(number)})
+    assert (sentence(running, views, late, printed=printed) is not None) == is_said
+    importing = [replace(view(at, joined=10, forked=20, stopped=0), attempt=number) for at in (0, 1)]
+    assert "import modules" in str(sentence(running, importing, late, printed=printed))
+
+
 @pytest.mark.parametrize(
     ("status", "begin"),
     [({"attempt": attempt()}, {"first_step": 40}), ({"attempt": attempt(state="Ended")}, {}), ({}, {})],
@@ -55,3 +69,8 @@ def test_a_slow_start_says_what_is_under_way_and_how_to_look(views: list[AgentVi
 )
 def test_what_trains_or_has_not_begun_says_nothing(status: dict[str, Any], begin: dict[str, int]) -> None:
     assert sentence(job(status), [view(0, **begin), view(1, **begin)], START + timedelta(seconds=60)) is None
+
+
+def test_only_a_ranks_own_lines_count_as_printed() -> None:
+    assert (rank_of("r00 | epoch 0"), rank_of("r0123 | x")) == (0, 123)
+    assert (rank_of("agent | forks 2 ranks"), rank_of("Traceback"), rank_of("")) == (None, None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,6 @@ from trainjob.screen import streams
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
 _RANKS_SHOWN = 16
-_PREFIX = re.compile(r"r(\d{2,6}) \| ", re.ASCII)
 
 
 def logs(args: argparse.Namespace) -> int:
@@ -70,7 +68,7 @@ def logs(args: argparse.Namespace) -> int:
 
 def _nothing(rank: str, pieces: Sequence[output.Piece]) -> str:
     """The sentence where these ranks wrote no line."""
-    found = {int(match[1]) for piece in pieces for line in output.lines(piece) if (match := _PREFIX.match(line))}
+    found = {of for piece in pieces for line in output.lines(piece) if (of := log_choice.rank_of(line)) is not None}
     wrote = ", ".join(map(str, sorted(found)[:_RANKS_SHOWN])) + (", ..." if len(found) > _RANKS_SHOWN else "")
     there = f"ranks that wrote some: {wrote}" if found else "no rank wrote any"
     return f"tj  | no line of rank {rank} is kept; {there}"
@@ -85,5 +83,5 @@ def _print(lines: Iterable[str], selection: log_choice.Selection) -> None:
 
 def _is_shown(line: str, selection: log_choice.Selection) -> bool:
     """Agents' own lines belong to no rank."""
-    match = _PREFIX.match(line)
-    return selection.ranks is None or (match is not None and int(match[1]) in selection)
+    rank = log_choice.rank_of(line)
+    return selection.ranks is None or (rank is not None and rank in selection)

@@ -20,6 +20,7 @@ from typing import Any
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
+from trainjob.launch.outcome.log_choice import rank_of
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 from trainjob_operator.agents.callers import bearer
 from trainjob_operator.agents.coordinator import Coordinator
@@ -68,6 +69,8 @@ class Driver:
         self._shown: TrainJobStatus | None = None
         self._slow = 0
         """The attempt of whose slow start was told."""
+        self._printed = False
+        """A rank has printed a line."""
 
     def run(self, publish: Callable[..., None]) -> TrainJob:
         """Until the job has ended and no agent is left; the object as it was last. `publish(kind, **content)` gets
@@ -113,7 +116,7 @@ class Driver:
         kubelet = LocalKubelet(
             cluster,
             self._machine,
-            on_line=lambda pod, line: self._publish("line", text=line, pod=pod),
+            on_line=self._saw_line,
             on_event=self._saw_event,
         )
         tasks = [
@@ -202,7 +205,7 @@ class Driver:
         attempt = turn.running
         if attempt is None or attempt.number == self._slow:
             return
-        said = slow_start.sentence(turn.job, list(turn.words()), turn.now)
+        said = slow_start.sentence(turn.job, list(turn.words()), turn.now, printed=self._printed)
         if said is not None:
             self._slow = attempt.number
             self._publish("note", text=said)
@@ -211,6 +214,10 @@ class Driver:
         if job.status != self._shown:
             self._shown = job.status
             self._publish("status", job=job)
+
+    def _saw_line(self, pod: str, line: str) -> None:
+        self._printed = self._printed or rank_of(line) is not None
+        self._publish("line", text=line, pod=pod)
 
     def _saw_event(self, event: dict[str, Any]) -> None:
         self._publish(

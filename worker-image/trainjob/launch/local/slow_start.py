@@ -17,8 +17,10 @@ AFTER_S = 5.0
 """Who waits longer than that wants to know for what."""
 
 
-def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime) -> str | None:
-    """None: nothing is to be said (yet). What a start without an attempt waits for stands in its conditions."""
+def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime, *, printed: bool = False) -> str | None:
+    """None: nothing is to be said (yet). What a start without an attempt waits for stands in its conditions.
+    `printed`: a rank has printed a line since the job began.
+    """
     attempt = job.status.attempt
     if attempt is None or attempt.state != "Running":
         return None
@@ -26,10 +28,13 @@ def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime) -> str | 
     known = parts.merged(attempt, views, attempt.workers)
     if took_s < AFTER_S or known.first_step is not None:
         return None
+    ready = known.group is not None or known.restored is not None
+    if ready and (printed or attempt.number > 1):
+        return None  # it trains towards its first report: a long epoch is no alarm
     look = f"`tj stack {job.metadata.name}` shows where they are"
     return f"attempt {attempt.number} began {took_s:.0f} s ago: " + (
         f"its ranks are ready, and none has called report() yet; {look}"
-        if known.group is not None or known.restored is not None
+        if ready
         else f"its ranks run, and import modules or prepare their data; {look}"
         if known.forked is not None
         else "its workers import torch, then its ranks start"

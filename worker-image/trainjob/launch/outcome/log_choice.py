@@ -94,6 +94,12 @@ def concerns(job: TrainJob, slot: int, selection: Selection) -> bool:
     )
 
 
+def rank_of(line: str) -> int | None:
+    """Whose line it is, by its prefix; None: an agent's, or of what else a worker runs."""
+    match = _PREFIX.match(line)
+    return None if match is None else int(match[1])
+
+
 def shown(line: str, selection: Selection, *, pod: str, index: int | None) -> str | None:
     """A line of a pod's log as it is shown; None when it is another rank's.
 
@@ -101,7 +107,7 @@ def shown(line: str, selection: Selection, *, pod: str, index: int | None) -> st
     """
     if index is not None:
         return f"r{index:02d} | {line}"
-    match = _PREFIX.match(line)
-    if match is not None:
-        return line if int(match[1]) in selection else None
+    rank = rank_of(line)
+    if rank is not None:
+        return line if rank in selection else None
     return f"{pod} | {line.removeprefix(AGENT)}"
