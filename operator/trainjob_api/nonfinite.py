@@ -45,6 +45,13 @@ def first(metrics: Mapping[str, Any], prefix: str = "") -> Optional[Tuple[str, s
     return None
 
 
+def with_first(metrics: Mapping[str, float], name: str, word: str) -> Dict[str, float]:
+    """Finite metrics, and before them the first that became no number, unless it is one again."""
+    if name in metrics or word not in WORDS:
+        return dict(metrics)
+    return {name: WORDS[word], **metrics}
+
+
 def dumps(value: Any) -> str:
     """Compact JSON that every parser reads. A value without such numbers (nearly every one) pays nothing for it."""
     try:

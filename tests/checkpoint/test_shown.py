@@ -30,3 +30,10 @@ def test_the_storage_child_shows_what_the_agent_showed(tmp_path: Path) -> None:
     request = {"run": 1, "keep": 1, "score_attribute": "loss", "protect": []}
     kept = perform({"op": "retain", "storage": job.store.uri(), **request}, nothing)
     assert kept["latest"]["metrics"] == kept["best"]["metrics"] == SHOWN
+
+
+def test_a_number_from_before_does_not_stand_in_for_one_that_is_nan_now() -> None:
+    """A progress keeps dotted names, and the next report has nested ones."""
+    before = shown.metrics({"val": {"loss": 0.5}, "accuracy": 0.5})
+    assert shown.metrics({**before, "val": {"loss": float("nan")}}) == {"accuracy": 0.5}
+    assert shown.metrics({**before, "val": {"loss": 0.25}}) == {"val.loss": 0.25, "accuracy": 0.5}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
-from trainjob.screen.changes import Change, Kind, changes, completed, freshest
+from trainjob.screen.changes import Change, Kind, changes, completed, freshest, metrics
 from trainjob.screen.pace import Pace
+from trainjob.screen.panel import Moment, panel
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
 
@@ -168,6 +170,26 @@ def test_a_loss_that_is_no_number_is_said_once_with_its_first_step() -> None:
         Change(Kind.FAILURE, "warning: val.loss became NaN at step 3 (1 value so far)")
     ]
     assert texts(at_count(1), at_count(12)) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "word", "said"),
+    [
+        ({"accuracy": 0.5}, "NaN", "loss=nan accuracy=0.5"),
+        ({}, "-Infinity", "loss=-inf"),
+        ({"accuracy": 0.5, "loss": 0.25}, "NaN", "accuracy=0.5 loss=0.25"),
+        ({f"m{at}": 0.0 for at in range(contract.METRICS_LIMIT)}, "NaN", "m0=0 m1=0 m2=0 m3=0 m4=0 m5=0 and 10 more"),
+    ],
+    ids=["it is none", "infinite", "it is one again", "it may be cut off"],
+)
+def test_a_loss_that_is_no_number_stands_among_the_metrics(known: dict[str, float], word: str, said: str) -> None:
+    seen = {"metric": "loss", "value": word, "position": 2, "count": 1}
+    done = [condition("Complete", "True", "AllRanksSucceeded")]
+    nan = job({"attempt": attempt(), "progress": {**progress(), "metrics": known, "nonFinite": seen}})
+    assert metrics(nan.status.progress) == said
+    assert f"step 180/450 (40%)  {said}" in texts(None, nan)
+    assert f"  {said}" in completed(job({**nan.status.to_json(), "conditions": done}), 1.0)
+    assert panel(nan, Pace(), Moment(now=NOW, started=NOW))[2] == said
 
 
 def test_a_planned_change_that_waits_is_said_once() -> None:

@@ -255,4 +255,4 @@ def test_a_loss_that_is_no_number_and_an_empty_checkpoint(tj: Callable[..., Comm
     assert command.ended() == contract.CLI_OK, command.err
     summary = command.err[command.err.index("nan completed") :]
     assert "warning: val.loss became NaN at step 3 (3 values so far)" in summary
-    assert "checkpoint 1-1-5" in summary and "accuracy=0.5" in summary
+    assert "checkpoint 1-1-5" in summary and "val.loss=nan accuracy=0.5" in summary

@@ -217,6 +217,17 @@ def test_one_metric_is_shown(score: str | None, metrics: dict[str, float], shown
     assert world.status.progress.summary == shown
 
 
+def test_the_one_metric_is_the_loss_also_where_it_is_no_number() -> None:
+    world = World.of(workers=1).run()
+    seen = {"metric": "loss", "value": "NaN", "step": 3, "position": 0, "count": 1}
+    world.report(1, metrics={"accuracy": 0.5}, non_finite=seen)
+    world.tick(10).turn()
+    assert world.status.progress.summary == "loss=nan"
+    world.report(2, metrics={"accuracy": 0.5, "loss": 0.25}, non_finite=seen)
+    world.tick(10).turn()
+    assert world.status.progress.summary == "loss=0.25"
+
+
 def test_what_was_reported_stays_on_display_until_the_next_attempt_reports() -> None:
     world = World.of(workers=1).run()
     world.report(7, total_steps=9, metrics={"loss": 0.5})

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from trainjob_api import contract
+from trainjob_api import contract, nonfinite
 from trainjob_api.contract import CheckpointReport, ProgressReport
 from trainjob_api.v1alpha1 import Attempt, CheckpointStatus, CheckpointView, NonFinite, Progress, TrainJobStatus
 from trainjob_operator.core.model import AgentView
@@ -102,6 +102,8 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
     metrics = {
         name[:KEY_LIMIT]: float(value) for name, value in (report.get("metrics") or {}).items() if math.isfinite(value)
     }
+    broken = _non_finite(report)
+    scored = nonfinite.with_first(metrics, broken.metric, broken.value) if broken is not None else metrics
     fresh = Progress(
         position=max(old.position, _count(report.get("position")) or 0),
         step=step,
@@ -110,9 +112,9 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
         percent=max(0, min(100, step * 100 // total)) if step is not None and total else None,
         last_report_time=old.last_report_time,
         metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
-        summary=_summary(metrics, turn.spec.checkpoint.score_attribute),
+        summary=_summary(scored, turn.spec.checkpoint.score_attribute),
         written_at=old.written_at,
-        non_finite=_non_finite(report),
+        non_finite=broken,
     )
     return old if fresh == old else fresh.model_copy(update={"last_report_time": turn.now})
 

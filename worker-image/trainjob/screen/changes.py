@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import failure as failures
 from trainjob.screen import wording
-from trainjob_api import contract, same_error
+from trainjob_api import contract, nonfinite, same_error
 
 if TYPE_CHECKING:
     from trainjob.screen.pace import Pace
@@ -169,7 +169,7 @@ def _progressed(old: TrainJobStatus | None, new: TrainJobStatus, pace: Pace, now
 
 def progress_line(progress: Progress, pace: Pace, now: float) -> str:
     """`step 180/450 (40%)  accuracy=0.975 loss=0.11  12.4 ms/step  ETA 3.4s`, with what is known."""
-    parts = [position(progress), wording.metrics(progress.metrics)]
+    parts = [position(progress), metrics(progress)]
     rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, now)
     parts.append(wording.per_step(rate) if rate is not None else "")
     parts.append(f"ETA {wording.duration(left)}" if left else "")
@@ -192,6 +192,13 @@ def percent(progress: Progress) -> int | None:
     if progress.step is None or not progress.total_steps:
         return None
     return min(100, progress.step * 100 // progress.total_steps)
+
+
+def metrics(progress: Progress) -> str:
+    """`loss=nan accuracy=0.5`: the newest, with one that is no number now, which JSON has not."""
+    seen, room = progress.non_finite, len(progress.metrics) < contract.METRICS_LIMIT  # else it may be cut off, not NaN
+    known = progress.metrics
+    return wording.metrics(nonfinite.with_first(known, seen.metric, seen.value) if seen and room else known)
 
 
 def not_a_number(progress: Progress) -> str | None:
@@ -232,7 +239,7 @@ def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
         for part in (
             "complete",
             position(new.progress) if new.progress.position else "",
-            wording.metrics(new.progress.metrics),
+            metrics(new.progress),
         )
         if part
     )
@@ -249,8 +256,8 @@ def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> li
     attempts = status.attempt.number if status.attempt else 0
     took = "" if seconds is None else f" in {wording.duration(seconds)}"
     lines = [f"{job.metadata.name} completed{took} with {wording.count(attempts, 'attempt')}"]
-    if status.progress.metrics:
-        lines.append(f"  {wording.metrics(status.progress.metrics)}")
+    if said := metrics(status.progress):
+        lines.append(f"  {said}")
     if trouble := not_a_number(status.progress):
         lines.append(f"  warning: {trouble}")
     if latest is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainjob.screen import changes, wording
 from trainjob.screen import failure as failures
-from trainjob.screen import wording
 from trainjob.screen.changes import not_a_number, percent, position, waits_for
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def steps(job: TrainJob, pace: Pace, moment: Moment) -> str:
 def metrics(job: TrainJob, moment: Moment) -> str:
     """The newest metrics and the newest checkpoint."""
     progress, latest = job.status.progress, job.status.checkpoint.latest
-    parts = [wording.metrics(progress.metrics)]
+    parts = [changes.metrics(progress)]
     if latest is not None:
         step = "" if latest.step is None else f" at step {latest.step}"
         dated = latest.time if not moment.last else None

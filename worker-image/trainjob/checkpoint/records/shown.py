@@ -14,10 +14,12 @@ from trainjob_api import contract
 
 
 def metrics(reported: Mapping[str, Any]) -> Dict[str, float]:
-    """Numbers that JSON knows, nested ones under dotted names, and no more than status has room for."""
+    """Numbers that JSON knows, nested ones under dotted names, and no more than status has room for. Of two of one name
+    the later holds: a number from before does not stand in for one that is NaN now.
+    """
     numbers = (
         (name, value)
-        for name, value in _flat(reported, "")
+        for name, value in dict(_flat(reported, "")).items()
         if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     )
     return dict(itertools.islice(numbers, contract.METRICS_LIMIT))
