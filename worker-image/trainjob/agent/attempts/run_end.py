@@ -91,8 +91,10 @@ class RunEnd:
             if self._ending or not self._commits.on_their_way:
                 return
             names = ", ".join(self._commits.on_their_way)
+            trouble = self._commits.trouble
+            why = "" if trouble is None else f". It is tried until then, or until you stop the job: {trouble}"
             self._site.console.say(
-                f"all ranks have ended; the job completes as soon as storage has taken checkpoint {names}"
+                f"all ranks have ended; the job completes as soon as storage has taken checkpoint {names}{why}"
             )
 
     async def _end(self) -> None:
