@@ -100,7 +100,7 @@ def test_init_warns_once() -> None:
         ("ray", "remote", "tasks and actors"),
         ("ray", "initi", "did you mean ray.init?"),
         ("ray", "data", "prepare_data_loader"),
-        ("ray", "tune", "one job per trial"),
+        ("ray.tune", "Tuner", "one job per trial"),
         ("ray.train", "reprot", "did you mean ray.train.report?"),
         ("ray.train", "get_dataset_shard", "prepare_data_loader"),
         ("ray.train", "zzzz", "ray.train has Checkpoint, "),

@@ -25,8 +25,8 @@ from trainjob_operator.memory import Call, Moment
 NAMES = ("first", "second")
 ELASTIC = {"minWorkers": 2, "maxWorkers": 6, "shrinkAfterSeconds": 5, "growAfterSeconds": 5}
 STORED = {"storage": "/checkpoints"}
-EVERY = int(os.environ.get("TRAINJOB_TEST_CRASH_POINTS_EVERY", "9"))
-"""Of the points of a kind each ninth is tried; 1: all of them are."""
+EVERY = int(os.environ.get("TRAINJOB_TEST_CRASH_POINTS_EVERY", "40"))
+"""Of the points of a kind one in so many is tried; 1: all of them are."""
 
 Point = tuple[int, Moment]
 """The n-th question to the fault hook."""

@@ -23,11 +23,11 @@ from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.errors import CheckpointError, TrainJobError
 
 try:
-    import jax
-    import numpy as np
     import orbax.checkpoint as ocp
 except ImportError as error:
     raise missing("orbax.checkpoint", "orbax-checkpoint>=0.12", error) from error
+import jax
+import numpy as np
 
 __all__ = ["load", "save"]
 
