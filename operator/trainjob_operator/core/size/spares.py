@@ -50,11 +50,11 @@ def is_ready(turn: Turn, slot: int) -> bool:
 
 def ready(turn: Turn, spares: Collection[int]) -> list[int]:
     """Those that could take a place now, the oldest first; before them those whose node is not to be kept away from."""
+    able = sorted(slot for slot in spares if is_ready(turn, slot))
+    if len(able) < 2:
+        return able  # nothing to choose: most turns of most jobs
     avoided = {*turn.status.failures.avoid_nodes, *(node.name for node in suspected(turn))}
-    return sorted(
-        (slot for slot in spares if is_ready(turn, slot)),
-        key=lambda slot: (turn.kids.live[slot].node in avoided, slot),
-    )
+    return sorted(able, key=lambda slot: (turn.kids.live[slot].node in avoided, slot))
 
 
 # --- Taking a place ---------------------------------------------------------------------------------------------------
