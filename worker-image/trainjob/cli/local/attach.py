@@ -68,11 +68,11 @@ def conclude(record: Record, *, shown: bool = False) -> int:
         lines, code = failure.explain(job, again, shown=shown), CLI_JOB_FAILED
     else:
         took = f" after {wording.duration(record.ended - record.started)}" if record.ended else ""
-        how = {"Stopped": f"was stopped{took}", "Killed": "ended with its launcher, which was killed"}
+        how = {records.STOPPED: f"was stopped{took}", records.KILLED: "ended with its launcher, which was killed"}
         lines = [
             f"{record.name} {how.get(state, f'is {state}')}",
             f"next: `{listing.command(record)}` {find.continuing(job)}",
         ]
-        code = CLI_STOPPED if state == "Stopped" else CLI_ERROR
+        code = CLI_STOPPED if state == records.STOPPED else CLI_ERROR
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code

@@ -94,7 +94,7 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
     held after its status was written last.
     """
     told = job.status.checkpoint.latest if job is not None else None
-    if record.state in (records.KILLED, "Stopped") and record.folder is not None and os.path.isdir(record.folder):
+    if record.state in (records.KILLED, records.STOPPED) and record.folder is not None and os.path.isdir(record.folder):
         try:
             stored = catalogue.list_checkpoints(catalogue.open_store(record.folder))
         except StoreError:

@@ -44,7 +44,7 @@ def stop(args: argparse.Namespace) -> int:
                 code=CLI_TIMEOUT,
             )
         time.sleep(POLL_S)
-    print(f"{record.name} is stopped" if state == "Stopped" else f"{record.name} is {state}", file=sys.stderr)
+    print(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}", file=sys.stderr)
     return CLI_OK
 
 

@@ -99,7 +99,7 @@ class Recorder:
             if status and status.holds("Complete")
             else "Failed"
             if status is None or status.holds("Failed")
-            else "Stopped"
+            else records.STOPPED
         )
         last = job.to_json() if job is not None else self.record.job
         self.record = replace(self.record, job=last, outcome=outcome, ended=time.time())

@@ -22,8 +22,8 @@ FILE = "job.json"
 STOP_FILE = "stop"
 LAUNCHER_LOG = "launcher-{pid}.log"
 """What a detached launcher says; the pid is that of the command that started it."""
-RUNNING, ENDING, KILLED = "Running", "Ending", "Killed"
-STATES = (RUNNING, ENDING, "Complete", "Failed", "Stopped", KILLED)
+RUNNING, ENDING, STOPPED, KILLED = "Running", "Ending", "Stopped", "Killed"
+STATES = (RUNNING, ENDING, "Complete", "Failed", STOPPED, KILLED)
 """Told by the lock; Ending: its launcher is gone, its agents still store something."""
 
 
@@ -174,7 +174,7 @@ def _check(record: Record) -> None:
         and isinstance(record.pid, int)
         and isinstance(record.job, dict)
         and isinstance(record.command, list | tuple)
-        and record.outcome in (None, "Complete", "Failed", "Stopped")
+        and record.outcome in (None, "Complete", "Failed", STOPPED)
         and record.name
     ):
         raise ValueError("its fields are not those of a record")
