@@ -56,6 +56,16 @@ def workers(text: str) -> int:
     return found
 
 
+def run(text: str) -> int | str:
+    """`3`; the run of a checkpoint, as of `3-1-2`; the start of one without a number, `20260102-150405`."""
+    if re.fullmatch(r"\d{8}-\d{6}", text, re.ASCII):
+        return text
+    match = re.fullmatch(r"([1-9]\d*)(-\d+){0,2}", text, re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no run: give its number (3), or a checkpoint of it (3-1-2)")
+    return int(match[1])
+
+
 def given(text: str) -> str:
     """Not empty, as the value of a shell's variable that is not set is."""
     if not text.strip():

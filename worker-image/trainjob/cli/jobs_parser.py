@@ -11,7 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from trainjob.cli.argument_parser import cluster_access, output
-from trainjob.cli.argument_types import age, at_least, given, seconds, words
+from trainjob.cli.argument_types import age, at_least, given, run, seconds, words
 
 if TYPE_CHECKING:
     from trainjob.cli.argument_parser import Commands, Parser
@@ -22,28 +22,29 @@ RULE = """Without -n, --cluster, --context or --kubeconfig the command is about 
 about jobs of a cluster."""
 
 LIST = f"""List jobs, the newest first: those that ran on this machine (`tj run`, TorchTrainer, `trainjob.init()`), or
-those of a cluster's namespace.
+those of a cluster's namespace. Of a name that was started several times, the row is the newest run's; RUN is its
+number. --runs shows a row for each run.
 
 {RULE}"""
 
 STATUS = f"""Show a job on one screen: state, progress, its ranks with their processes or pods, its attempts, what to do
-next.
+next. --run shows an earlier run of the name.
 
 {RULE}"""
 
 LOGS = f"""Show what the ranks wrote, each line with its rank in front.
 
-For a job of this machine: the newest run, with all its attempts. For a job of a cluster: all ranks if there are up to
-8, else rank 0; --rank chooses others. With -f the command waits for pods that are not there yet, follows the job
-through restarts and replaced pods, and ends with the job and its exit code.
+For a job of this machine: the newest run, or that of --run, with all its attempts. For a job of a cluster: all
+ranks if there are up to 8, else rank 0; --rank chooses others. With -f the command waits for pods that are not there
+yet, follows the job through restarts and replaced pods, and ends with the job and its exit code.
 
 {RULE}"""
 
 HISTORY = f"""Show the attempts of a job: how long each took until its first report, how long it ran, what was lost of
 it, why it ended; and where the job's time went. --parts shows how each attempt began, part by part.
 
-For a job of this machine also what it reported, each report once: steps that a restart undid are left out. That is the
-newest run's; --run shows another one's, --all those of all runs.
+For a job of this machine also its runs, if there were several, and what the newest one reported, each report once:
+steps that a restart undid are left out. --run shows another run, --all the reports of all runs.
 
 {RULE}"""
 
@@ -102,9 +103,10 @@ def add(commands: Commands) -> None:
         type=words,
         help="only jobs in these states, as STATUS shows them: running, or failed,complete",
     )
+    listing.add_argument("--runs", action="store_true", help="a row for each run of a name, the newest first")
     output(listing, "wide", "name", "json")
     _cluster(listing)
-    listing.set_defaults(only_there={"selector": "-l"})
+    listing.set_defaults(only_here={"runs": "--runs"}, only_there={"selector": "-l"})
     status = _shared(commands, "status", "show a job on one screen", STATUS, "status")
     _name(status)
     output(status, "json")
@@ -112,10 +114,13 @@ def add(commands: Commands) -> None:
         "--watch", action="store_true", help="keep showing the job until it ends, and end with its exit code"
     )
     _plain(status)
+    _run(status)
     _cluster(status)
+    status.set_defaults(only_here={"run": "--run", "storage": "--storage"})
     logs = _shared(commands, "logs", "show the lines of a job's ranks", LOGS, "logs")
     _name(logs)
     logs.add_argument("--rank", metavar="RANKS", help="which ranks: 0, 0,3-5 or all")
+    _run(logs)
     logs.add_argument("--attempt", metavar="N", type=at_least(1), help="only this attempt (jobs of this machine)")
     logs.add_argument("-f", "--follow", action="store_true", help="keep following until the job ends")
     logs.add_argument(
@@ -123,7 +128,8 @@ def add(commands: Commands) -> None:
     )
     logs.add_argument("--tail", metavar="N", type=at_least(0), help="only the last N lines (on a cluster: of each pod)")
     _cluster(logs)
-    logs.set_defaults(only_here={"attempt": "--attempt", "storage": "--storage"}, only_there={"previous": "--previous"})
+    only_here = {"run": "--run", "attempt": "--attempt", "storage": "--storage"}
+    logs.set_defaults(only_here=only_here, only_there={"previous": "--previous"})
     _add_local(commands)
 
 
@@ -131,7 +137,7 @@ def _add_local(commands: Commands) -> None:
     history = _shared(commands, "history", "show a job's attempts, its time, and its reports", HISTORY, "history")
     _name(history)
     which = history.add_mutually_exclusive_group()
-    which.add_argument("--run", metavar="K", type=at_least(1), help="the reports of run K (default: the newest)")
+    _run(which)
     which.add_argument("--all", action="store_true", help="the reports of all runs of the name, with the run of each")
     history.add_argument(
         "--parts", action="store_true", help="also how each attempt began, part by part (docs/recovery.md)"
@@ -168,7 +174,10 @@ def _add_local(commands: Commands) -> None:
     remove.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(remove)
     remove.add_argument(
-        "--older-than", metavar="AGE", type=age, help="all jobs that ended longer ago than this: 12h, 30d"
+        "--older-than",
+        metavar="AGE",
+        type=age,
+        help="all jobs, and earlier runs of others, that ended longer ago: 12h, 30d",
     )
     remove.add_argument(
         "--keep-best", action="store_true", help="keep the job and its best checkpoint (without a score: the latest)"
@@ -191,6 +200,12 @@ def _shared(commands: Commands, name: str, help: str, description: str, function
 def _name(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the job")
     _storage(parser)
+
+
+def _run(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--run", metavar="K", type=run, help="an earlier run of this name: its number, or a checkpoint of it (3-1-2)"
+    )
 
 
 def _storage(parser: Parser) -> None:

@@ -11,7 +11,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records import layout
 from trainjob.cli.errors import CommandError
 from trainjob.launch import job as jobs
-from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
@@ -41,7 +41,7 @@ def named(name: str, storage: str | None = None) -> Record:
     if len(found) > 1:
         raise CommandError(
             f"{len(found)} jobs of this machine are called {wanted}",
-            next_step="say which by --storage: " + ", ".join(_root(each) for each in found),
+            next_step=_which(found),
             code=CLI_USAGE,
         )
     if found:
@@ -55,6 +55,26 @@ def named(name: str, storage: str | None = None) -> Record:
         f"there is no job {wanted} on this machine" + (f"; near it: {', '.join(near)}" if near else "") + lost,
         next_step="`tj list` shows this machine's jobs, --storage PATH names where one was stored; "
         "a job of a cluster is meant with -n NAMESPACE or --cluster",
+        code=CLI_NOT_FOUND,
+    )
+
+
+def every_run(newest: Record) -> list[Record]:
+    """All runs of a name that are remembered, the newest first."""
+    return [newest, *earlier.of(newest)]
+
+
+def run_of(newest: Record, wanted: int | str | None) -> Record:
+    """The record of the run that `--run` names; None: the newest. Raises CommandError."""
+    if wanted is None:
+        return newest
+    known = every_run(newest)
+    found = next((each for each in known if str(wanted) in (earlier.name_of(each), output.stamp(each.started))), None)
+    if found is not None:
+        return found
+    raise CommandError(
+        f"no run {wanted} of {newest.name} is remembered",
+        next_step="of these: " + ", ".join(earlier.name_of(each) for each in known),
         code=CLI_NOT_FOUND,
     )
 
@@ -96,7 +116,7 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
     told = job.status.checkpoint.latest if job is not None else None
     if record.state in (records.KILLED, records.STOPPED) and record.folder is not None and os.path.isdir(record.folder):
         try:
-            stored = catalogue.list_checkpoints(catalogue.open_store(record.folder))
+            stored = catalogue.list_checkpoints(catalogue.open_store(record.folder), record.number)
         except StoreError:
             stored = []
         if stored:
@@ -118,8 +138,12 @@ def size(folder: str | None) -> int | None:
     return total
 
 
-def _root(record: Record) -> str:
-    return "(none)" if record.folder is None else record.folder.rsplit("/", 2)[0]
+def _which(found: list[Record]) -> str:
+    """How one of several is named: a job without storage by the id of its record."""
+    roots = [each.folder.rsplit("/", 2)[0] for each in found if each.folder is not None]
+    ids = [each.id for each in found if each.folder is None]
+    ways = [*(["--storage: " + ", ".join(roots)] if roots else []), *(["id: " + ", ".join(ids)] if ids else [])]
+    return "say which by " + "; or by ".join(ways)
 
 
 def continuing(job: TrainJob | None) -> str:

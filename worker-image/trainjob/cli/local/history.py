@@ -16,7 +16,8 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.reading import runs
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
-from trainjob.launch.local.registry import records
+from trainjob.cli.local import runs as runs_of_name
+from trainjob.launch.local.registry import earlier, records
 from trainjob.screen import attempts, clock, table, wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
 
@@ -27,20 +28,13 @@ if TYPE_CHECKING:
 
 
 def history(args: argparse.Namespace) -> int:
-    """Print the attempts of its last start, then the newest run's reports, or those of `--run` or of `--all`."""
-    record = find.find(args)
-    job = find.job_of(record)
-    if args.run is not None and record.folder is not None and not find.is_gone(record):
-        _check_run(record.name, record.folder, args.run)
-        if job is not None and not _is_of(job, args.run):
-            job = None  # what is remembered of attempts is the last start's
-    told: Sequence[str] = ()
-    if job is not None and args.output == "json":
-        told = [json.dumps(row) for row in clock.as_json(job.status)]
-    elif job is not None and (text := _attempts(record, job, with_parts=args.parts)):
-        told = [*text, ""]
+    """Print its runs, the attempts of the newest or of `--run`, then that one's reports, or those of `--all`."""
+    newest = find.find(args)
+    record = _run_of(newest, args.run)
+    told = _told_of_attempts(newest, record, args)
     for line in told:
         print(line)
+    record = record or newest
     if record.folder is None:
         said = f"{record.name} had no storage, and its reports are gone with it"
         return _without_reports(said, f"`tj logs {record.name}` shows what its ranks wrote", told)
@@ -50,7 +44,7 @@ def history(args: argparse.Namespace) -> int:
         )
         return _without_reports(said, f"`tj status {record.name}` has the last metrics", told)
     with _told(record.name):
-        rows, of = _reports(record.folder, args.run, every=args.all)
+        rows, of = _reports(record, args.run, every=args.all)
     if args.tail is not None:
         rows = rows[-args.tail :] if args.tail else []
     if args.output == "json":
@@ -65,6 +59,31 @@ def history(args: argparse.Namespace) -> int:
     return CLI_OK
 
 
+def _run_of(newest: Record, wanted: int | str | None) -> Record | None:
+    """Its record; None for a run of which storage alone knows. Raises CommandError for one that there never was."""
+    known = find.every_run(newest)
+    stored = wanted is None or isinstance(wanted, str) or newest.folder is None or find.is_gone(newest)
+    if stored or wanted in [each.number for each in known]:
+        return find.run_of(newest, wanted)
+    assert newest.folder is not None and isinstance(wanted, int)
+    _check_run(newest, newest.folder, wanted)
+    return None
+
+
+def _told_of_attempts(newest: Record, record: Record | None, args: argparse.Namespace) -> list[str]:
+    """What stands above the reports: the runs where there were several, the attempts of one of them."""
+    job = find.job_of(record) if record is not None else None
+    if args.output == "json":
+        known = find.every_run(newest)
+        chosen = [] if record is None or len(known) == 1 else known if args.run is None else [record]
+        rows = runs_of_name.as_json(newest, chosen)
+        return [json.dumps(row) for row in [*rows, *(clock.as_json(job.status) if job is not None else ())]]
+    listed = runs_of_name.lines(newest, time.time()) if args.run is None else []
+    text = _attempts(record, job, with_parts=args.parts) if record is not None and job is not None else []
+    of = [runs_of_name.opening(record)] if record is not None and record.started and (listed or args.run) else []
+    return [*listed, *([""] if listed else []), *of, *text, *([""] if of or text else [])]
+
+
 def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     """The first view; with the parts of each start below it."""
     state = record.state
@@ -74,13 +93,16 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     return [*told, *([""] if told and more else []), *more]
 
 
-def _reports(folder: str, run: int | None, *, every: bool) -> tuple[list[dict[str, Any]], str]:
+def _reports(record: Record, wanted: int | str | None, *, every: bool) -> tuple[list[dict[str, Any]], str]:
     """The rows to show, with `run` in them where they are of every run; and of what they are, in words."""
-    store = catalogue.open_store(folder)
+    assert record.folder is not None
+    store = catalogue.open_store(record.folder)
     if every:
         found = [{**row, "run": k} for k in runs.numbers(store) for row in _of_run(store, k)]
         return found, ""
-    run = run or catalogue.latest_run(store)
+    run = wanted if isinstance(wanted, int) else record.number
+    if run is None and wanted is None and not earlier.of(record):  # of a record that does not say
+        run = catalogue.latest_run(store)
     return ([], "") if run is None else (_of_run(store, run), f" in run {run}")
 
 
@@ -88,18 +110,15 @@ def _of_run(store: Store, run: int) -> list[dict[str, Any]]:
     return [row for row in catalogue.history(store, run) if row.get("kind") == "report"]
 
 
-def _is_of(job: TrainJob, run: int) -> bool:
-    return job.status.attempt is not None and job.status.attempt.run == run
-
-
-def _check_run(name: str, folder: str, run: int) -> None:
+def _check_run(newest: Record, folder: str, run: int) -> None:
     """Raises CommandError for one that there never was."""
-    with _told(name):
+    with _told(newest.name):
         found = runs.numbers(catalogue.open_store(folder))
     if run not in found:
+        there = [*map(str, found), *(earlier.name_of(each) for each in find.every_run(newest) if each.number is None)]
         raise CommandError(
-            f"{name} has no run {run}",
-            next_step="of these: " + ", ".join(str(each) for each in found) if found else f"`tj status {name}`",
+            f"{newest.name} has no run {run}",
+            next_step="of these: " + ", ".join(there) if there else f"`tj status {newest.name}`",
             code=CLI_NOT_FOUND,
         )
 

@@ -20,7 +20,7 @@ from trainjob.screen import table, wording
 from trainjob.screen.asked import Asker
 from trainjob_api.contract import CLI_OK, CLI_USAGE
 
-HEADER = ("NAME", "STATUS", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
+HEADER = ("NAME", "STATUS", "RUN", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
 WIDE = ("SIZE", "METRIC", "COMMAND")
 
 
@@ -29,6 +29,8 @@ def listing(args: argparse.Namespace) -> int:
     check_states(args.status or (), records.STATES)
     known, damaged = records.find_all()
     every = len(known)
+    if args.runs:
+        known = sorted((run for each in known for run in find.every_run(each)), key=lambda run: -run.started)
     if args.status:
         known = [each for each in known if each.state.lower() in args.status]
     if args.output == "json":
@@ -91,6 +93,7 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
     cells = [
         record.name,
         state,
+        "" if record.number is None else str(record.number),
         "" if step is None else str(step) if total is None else f"{step}/{total}",
         find.newest_checkpoint(record, job) or "",
         f"{wording.age(record.started, now)} ago",

@@ -12,7 +12,8 @@ from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.cli.local.follow import follow
 from trainjob.launch.errors import ConfigError
-from trainjob.launch.local.registry import output, records
+from trainjob.launch.local.registry import earlier, output, records
+from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import log_choice
 from trainjob.screen import streams
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
@@ -21,14 +22,15 @@ _RANKS_SHOWN = 16
 
 
 def logs(args: argparse.Namespace) -> int:
-    """Print them: of the newest start, all its attempts unless one is named."""
+    """Print them: of the newest run or the one that is named, all its attempts unless one is named."""
     try:
         selection = log_choice.parse(args.rank) if args.rank else log_choice.ALL
     except ConfigError as error:
         raise CommandError(
             str(error), next_step=f"`tj status {args.name}` says how many ranks there are", code=CLI_USAGE
         ) from None
-    record = find.find(args)
+    newest = find.find(args)
+    record = find.run_of(newest, args.run)
     if args.follow and record.state == records.RUNNING:
         follow(
             record,
@@ -38,32 +40,49 @@ def logs(args: argparse.Namespace) -> int:
         )
         return CLI_OK
     pieces = output.pieces(record.output)
-    if not pieces:
-        raise CommandError(
-            f"no output of {record.name} is kept" + (f" in {record.output}" if record.output else ""),
-            next_step=f"`tj status {record.name}` shows what there is",
-            code=CLI_NOT_FOUND,
-        )
-    newest = [piece for piece in pieces if piece.start == pieces[-1].start]
-    chosen = [piece for piece in newest if args.attempt in (None, piece.attempt)]
-    if not chosen:
-        raise CommandError(
-            f"{record.name} has no output of attempt {args.attempt}",
-            next_step="of these: " + ", ".join(str(each) for each in sorted({piece.attempt for piece in newest})),
-            code=CLI_NOT_FOUND,
-        )
+    chosen = _chosen(record, pieces, args.run, args.attempt)
     shown = (line for piece in chosen for line in output.lines(piece) if _is_shown(line, selection))
     lines = shown if args.tail is None else iter(deque(shown, maxlen=args.tail))
     first = next(lines, None)
     _print(() if first is None else chain((first,), lines), log_choice.ALL)
     if first is None and selection.ranks is not None and args.tail != 0:
         streams.write(sys.stderr, _nothing(args.rank, chosen))
-    earlier = len({piece.start for piece in pieces}) - 1
-    if earlier:
-        streams.write(
-            sys.stderr, f"tj  | of the newest of {earlier + 1} starts; the earlier ones are in {record.output}"
-        )
+    if args.run is None and (told := _others(newest, pieces)):
+        streams.write(sys.stderr, told)
     return CLI_OK
+
+
+def _chosen(
+    record: Record, pieces: Sequence[output.Piece], run: int | str | None, attempt: int | None
+) -> list[output.Piece]:
+    """Of that run. Raises CommandError where nothing of it is kept."""
+    start = output.stamp(record.started) if record.started else pieces[-1].start if pieces else ""
+    of_run = [piece for piece in pieces if piece.start == start]
+    which = "" if run is None else f"run {run} of "
+    if not of_run:
+        raise CommandError(
+            f"no output of {which}{record.name} is kept" + (f" in {record.output}" if record.output else ""),
+            next_step=f"`tj history {record.name}` lists its runs, `tj status {record.name}` shows what there is",
+            code=CLI_NOT_FOUND,
+        )
+    chosen = [piece for piece in of_run if attempt in (None, piece.attempt)]
+    if not chosen:
+        raise CommandError(
+            f"{which}{record.name} has no output of attempt {attempt}",
+            next_step="of these: " + ", ".join(str(each) for each in sorted({piece.attempt for piece in of_run})),
+            code=CLI_NOT_FOUND,
+        )
+    return chosen
+
+
+def _others(newest: Record, pieces: Sequence[output.Piece]) -> str | None:
+    """That there is output of runs before; None: of this one alone."""
+    starts = {piece.start for piece in pieces} - {output.stamp(newest.started)}
+    if not starts:
+        return None
+    named = [earlier.name_of(each) for each in find.every_run(newest)[1:] if output.stamp(each.started) in starts]
+    where = f"`tj logs {newest.name} --run {named[0]}` shows the one before" if named else f"others: {newest.output}"
+    return f"tj  | of the newest of {len(starts) + 1} runs; {where}"
 
 
 def _nothing(rank: str, pieces: Sequence[output.Piece]) -> str:

@@ -24,7 +24,7 @@ from trainjob.cli.local import find
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.job import is_s3
 from trainjob.launch.local.lock import JobLock
-from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome.stored import TRAINER_FILE
 from trainjob.screen import wording
@@ -43,11 +43,30 @@ class Planned(NamedTuple):
     size: int
     checkpoints: Sequence[inventory.Entry] | None
     """These alone; None: the whole job."""
+    runs: Sequence[Record] = ()
+    """These earlier runs' records and output alone: the job stays."""
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        if self.runs:
+            return f"records and output of {wording.count(len(self.runs), 'earlier run')}"
+        return "the job" if self.checkpoints is None else wording.count(len(self.checkpoints), "checkpoint")
+
+    @property
+    def done(self) -> str:
+        """What is to be said once it is gone."""
+        if self.runs:
+            return f"{self.record.name}: {self.what} are removed"
+        return f"{self.record.name} is removed" + ("" if self.checkpoints is None else f": {self.what}")
 
 
 def remove(args: argparse.Namespace) -> int:
     """Remove what is named."""
-    planned = [plan(record, best=args.keep_best) for record in _wanted(args)]
+    wanted = _wanted(args)
+    planned = [plan(record, best=args.keep_best) for record in wanted]
+    if args.older_than is not None and not args.keep_best:
+        planned += _old_runs(time.time() - args.older_than, {each.id for each in wanted})
     planned = [each for each in planned if each.checkpoints is None or each.checkpoints]
     if not planned:
         print("there is nothing to remove", file=sys.stderr)
@@ -59,8 +78,7 @@ def remove(args: argparse.Namespace) -> int:
     for each in planned:
         try:
             carry_out(each)
-            what = "" if each.checkpoints is None else f": {wording.count(len(each.checkpoints), 'checkpoint')}"
-            print(f"{each.record.name} is removed{what}, {wording.size(each.size)}", flush=True)
+            print(f"{each.done}, {wording.size(each.size)}", flush=True)
         except (LaunchError, StoreError, OSError) as error:  # the others still go
             print(f"tj: {each.record.name} stays: {error}", file=sys.stderr)
             code = CLI_ERROR
@@ -81,6 +99,23 @@ def _wanted(args: argparse.Namespace) -> list[Record]:
     before = time.time() - args.older_than
     known = [each for each in records.find_all()[0] if each.state not in (records.RUNNING, records.ENDING)]
     return [each for each in known if (each.ended or each.started) < before and not is_s3(each.folder or "")]
+
+
+def _old_runs(before: float, going: set[str]) -> list[Planned]:
+    """Of the jobs that stay, running ones too: what is remembered of their runs that ended before then."""
+    found = []
+    for newest in records.find_all()[0]:
+        old = (
+            [] if newest.id in going else [each for each in earlier.of(newest) if (each.ended or each.started) < before]
+        )
+        size = sum(os.path.getsize(piece.path) for each in old for piece in _output_of(each))
+        if old:
+            found.append(Planned(newest, size, None, old))
+    return found
+
+
+def _output_of(run: Record) -> list[output.Piece]:
+    return [piece for piece in output.pieces(run.output) if piece.start == output.stamp(run.started)]
 
 
 def plan(record: Record, *, best: bool) -> Planned:
@@ -119,6 +154,13 @@ def plan(record: Record, *, best: bool) -> Planned:
 def carry_out(planned: Planned) -> None:
     """Under the name's lock. Raises LaunchError when the job was started meanwhile, StoreError, OSError."""
     record, folder = planned.record, planned.record.folder
+    for run in planned.runs:
+        for piece in _output_of(run):
+            with contextlib.suppress(FileNotFoundError):  # a launcher that begins takes old output away too
+                os.unlink(piece.path)
+        earlier.forget(run)
+    if planned.runs:
+        return
     if folder is None or not os.path.isdir(folder):
         records.forget(record)
         return
@@ -141,8 +183,7 @@ def _agreed(planned: Sequence[Planned]) -> bool:
     """Ask. Raises CommandError where nobody can answer."""
     total = wording.size(sum(each.size for each in planned))
     for each in planned:
-        what = "the job" if each.checkpoints is None else wording.count(len(each.checkpoints), "checkpoint")
-        print(f"  {each.record.name}: {what}, {wording.size(each.size)}, {each.record.folder}", file=sys.stderr)
+        print(f"  {each.record.name}: {each.what}, {wording.size(each.size)}, {each.record.folder}", file=sys.stderr)
     jobs = wording.count(len(planned), "job")
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise CommandError(

@@ -7,31 +7,47 @@ import json
 import sys
 import time
 
-from trainjob.cli.local import attach, find, listing, rank_processes
-from trainjob.launch.local.registry import output, records
+from trainjob.cli.errors import CommandError
+from trainjob.cli.local import attach, find, listing, rank_processes, runs
+from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import attempts, clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
-from trainjob_api.contract import CLI_OK
+from trainjob_api.contract import CLI_OK, CLI_USAGE
 from trainjob_api.v1alpha1 import TrainJob
+
+_OTHERS = 5
 
 
 def status(args: argparse.Namespace) -> int:
     """Print it; with --watch until the job ends."""
-    record = find.find(args)
+    newest = find.find(args)
+    record = find.run_of(newest, args.run)
     if args.watch:
+        if record is not newest:
+            raise CommandError(f"run {args.run} is over", next_step="leave out --watch", code=CLI_USAGE)
         return attach.show(record, plain=args.plain, lines=False)
     if args.output == "json":
         job = find.job_of(record)
         there = rank_processes.of(record, job) if job is not None and record.state == records.RUNNING else []
-        print(json.dumps({**listing.as_json(record), "ranks": [each.as_json for each in there]}, indent=2))
+        told = {"run": record.number, "runs": [earlier.name_of(each) for each in find.every_run(newest)]}
+        ranks = {"ranks": [each.as_json for each in there]}
+        print(json.dumps({**listing.as_json(record), **told, **ranks}, indent=2))
         return CLI_OK
+    _show(newest, record)
+    return CLI_OK
+
+
+def _show(newest: Record, record: Record) -> None:
+    """The screen of one run."""
     state = record.state
-    print(f"{record.name}   on this machine   {state}")
+    of = "" if record is newest else f"   run {earlier.name_of(record)}"
+    print(f"{record.name}{of}   on this machine   {state}")
     job, now = find.job_of(record), time.time()
-    newest, told = find.newest_checkpoint(record, job), job.status.checkpoint.latest if job is not None else None
-    at_the_end = newest is not None and (told is None or told.id != newest)
+    stored = runs.checkpoint(record, is_newest=record is newest)
+    told = job.status.checkpoint.latest if job is not None else None
+    at_the_end = stored is not None and (told is None or told.id != stored)
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
@@ -40,20 +56,8 @@ def status(args: argparse.Namespace) -> int:
         shown = _without_checkpoint(job) if at_the_end else job
         lines = (*panel(shown, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
-    gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
-    storage = f"{record.folder}{gone}" if record.folder else "none"
-    facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
-    if at_the_end:
-        facts.append(("newest", f"checkpoint {newest}, stored by the workers as they ended"))
-    if state == records.RUNNING:
-        facts.append(("launcher", f"pid {record.pid}"))
-    kept = output.pieces(record.output)
-    facts.append(("output", record.output if kept else "nothing kept"))
-    bytes_ = find.size(record.folder)
-    if bytes_ is not None:
-        facts.append(("size", wording.size(bytes_)))
     print()
-    print(*(f"  {name:<9} {value}" for name, value in facts if value), sep="\n")
+    print(*(f"  {name:<9} {value}" for name, value in _facts(newest, record, stored if at_the_end else None)), sep="\n")
     if job is not None and state == records.RUNNING and (there := rank_processes.of(record, job)):
         print()
         table.show(rank_processes.HEADER, [each.row for each in there])
@@ -62,8 +66,40 @@ def status(args: argparse.Namespace) -> int:
         print()
         print(*table_of_attempts, sep="\n")
     print()
-    print(*advice(record, state), sep="\n")
-    return CLI_OK
+    print(*(advice(record, state) if record is newest else _of_an_earlier(record)), sep="\n")
+
+
+def _facts(newest: Record, record: Record, at_the_end: str | None) -> list[tuple[str, str]]:
+    """How it was started and where its things are. `at_the_end`: the checkpoint of which its status does not know."""
+    state = record.state
+    gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
+    storage = f"{record.folder}{gone}" if record.folder else "none"
+    facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
+    if at_the_end is not None:
+        facts.append(("newest", f"checkpoint {at_the_end}, stored by the workers as they ended"))
+    if state == records.RUNNING:
+        facts.append(("launcher", f"pid {record.pid}"))
+    kept = [
+        each for each in output.pieces(record.output) if record is newest or each.start == output.stamp(record.started)
+    ]
+    facts.append(("output", record.output if kept else "nothing kept"))
+    bytes_ = find.size(record.folder)
+    if bytes_ is not None:
+        facts.append(("size", wording.size(bytes_) + ("" if record is newest else ", all runs")))
+    others = [each for each in find.every_run(newest) if each.started != record.started]
+    if others:
+        which = ", ".join(f"{earlier.name_of(each)} {each.state}" for each in others[:_OTHERS])
+        more = f" and {len(others) - _OTHERS} more" if len(others) > _OTHERS else ""
+        facts.append(("run", f"{earlier.name_of(record)}; others: {which}{more} (`tj history {record.name}`)"))
+    return [(name, value) for name, value in facts if value]
+
+
+def _of_an_earlier(record: Record) -> list[str]:
+    name, run = record.name, earlier.name_of(record)
+    return [
+        f"next: `tj logs {name} --run {run}` has its ranks' lines, `tj history {name} --run {run}` its reports",
+        f"      `tj status {name}` shows the newest run",
+    ]
 
 
 def _without_checkpoint(job: TrainJob) -> TrainJob:

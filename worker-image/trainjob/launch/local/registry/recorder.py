@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from trainjob.checkpoint.records import layout
 from trainjob.launch.job import is_s3
 from trainjob.launch.local import lock
-from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry import earlier, records
 from trainjob.launch.local.registry.output import Keeper
 from trainjob.launch.local.registry.records import Record
 from trainjob_api import defaults
@@ -56,6 +56,7 @@ class Recorder:
         self._stale = False
         """The record on disk is older than the one here."""
         records.take_back_stop(self.record.id)
+        self._keep_earlier()
         self._write()
         self._keeper = Keeper(output, self.record.started)
         self._attempt = 0
@@ -72,8 +73,10 @@ class Recorder:
 
     def status(self, job: TrainJob) -> None:
         """The job changed."""
-        self._attempt = job.status.attempt.number if job.status.attempt else self._attempt
-        self.record = replace(self.record, job=job.to_json())
+        attempt = job.status.attempt
+        self._attempt = attempt.number if attempt else self._attempt
+        run = attempt.run if attempt is not None and attempt.run is not None else self.record.run
+        self.record = replace(self.record, job=job.to_json(), run=run)
         self._stale = True
         if job.status.finished:
             self._write()
@@ -105,6 +108,12 @@ class Recorder:
         self.record = replace(self.record, job=last, outcome=outcome, ended=time.time())
         self._write()
         records.take_back_stop(self.record.id)
+
+    def _keep_earlier(self) -> None:
+        try:
+            earlier.keep(self.record.id)
+        except OSError as error:
+            self._complain(f"the run before cannot be remembered: {error}")
 
     def _write(self) -> None:
         self._written = time.monotonic()

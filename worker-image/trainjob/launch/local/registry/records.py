@@ -45,16 +45,25 @@ class Record:
     """Seconds since the epoch, as the next one."""
     ended: float | None = None
     outcome: str | None = None
-    """Complete | Failed | Stopped; None: it runs, or nobody lived to say."""
+    """Complete | Failed | Stopped, of an earlier run also Killed; None: it runs, or nobody lived to say."""
     output: str = ""
     """The folder of what its ranks wrote."""
     job: Mapping[str, Any] = field(default_factory=dict)
     """The TrainJob as it was last, as JSON."""
+    run: int | None = None
+    """Its number among the runs of its folder; None: it never came to storage, or an older version wrote it."""
 
     @property
     def id(self) -> str:
         """The record's name in the state folder."""
         return identity(self.namespace, self.name, self.folder, self.pid)
+
+    @property
+    def number(self) -> int | None:
+        """The run's, as far as it is known."""
+        attempt = (self.job.get("status") or {}).get("attempt") or {}
+        told = attempt.get("run") if self.run is None else self.run
+        return told if isinstance(told, int) else None
 
     @property
     def state(self) -> str:
@@ -98,16 +107,26 @@ def folder_of(id_: str) -> str:
     return os.path.join(state_folder(), "jobs", id_)
 
 
+def as_it_ended(record: Record) -> Record:
+    """Of a run whose launcher is gone, which the name's lock tells no more once another run has it."""
+    return record if record.outcome is not None else replace(record, outcome=KILLED)
+
+
 def write(record: Record) -> None:
-    """Whole, or not at all. Raises OSError."""
+    """The newest run's. Whole, or not at all. Raises OSError."""
     folder = folder_of(record.id)
     os.makedirs(folder, mode=0o700, exist_ok=True)
+    write_to(os.path.join(folder, FILE), record)
+
+
+def write_to(path: str, record: Record) -> None:
+    """Whole, or not at all. Raises OSError."""
     content = {"version": VERSION, **{name: value for name, value in vars(record).items() if value is not None}}
-    part = os.path.join(folder, f"{FILE}.{os.getpid()}.part")
+    part = f"{path}.{os.getpid()}.part"
     try:
         with open(part, "w", encoding="utf-8") as file:
             json.dump(content, file)
-        os.replace(part, os.path.join(folder, FILE))
+        os.replace(part, path)
     except OSError:
         _unlink(part)
         raise
@@ -174,7 +193,8 @@ def _check(record: Record) -> None:
         and isinstance(record.pid, int)
         and isinstance(record.job, dict)
         and isinstance(record.command, list | tuple)
-        and record.outcome in (None, "Complete", "Failed", STOPPED)
+        and record.outcome in (None, "Complete", "Failed", STOPPED, KILLED)
+        and (record.run is None or isinstance(record.run, int))
         and record.name
     ):
         raise ValueError("its fields are not those of a record")
