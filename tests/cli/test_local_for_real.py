@@ -102,7 +102,13 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
     assert code == contract.CLI_OK and "starts at 4" in out, "a completed job is extended"
     code, out, err = machine.tj("logs", "count", "--rank", "0")
     assert out == "r00 | starts at 4\n" and "of the newest of 3 runs" in err
-    assert re.findall(r"^(\d+) +(\d)", machine.tj("history", "count")[1], re.MULTILINE) == [("5", "4"), ("6", "5")]
+    runs, _, reports = machine.tj("history", "count")[1].partition("\nREPORT ")
+    assert re.findall(r"^(\d) .+ (Complete|Stopped) ", runs, re.MULTILINE) == [
+        ("3", "Complete"),
+        ("2", "Complete"),
+        ("1", "Stopped"),
+    ]
+    assert re.findall(r"^(\d+) +(\d)", reports, re.MULTILINE) == [("5", "4"), ("6", "5")]
     assert machine.tj("rm", "count", "-y")[0] == contract.CLI_OK
     assert not (machine.folder / "store").exists() or not list((machine.folder / "store").rglob("*.jsonl"))
 
