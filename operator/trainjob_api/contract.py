@@ -307,6 +307,8 @@ ELSEWHERE_FILE = ".elsewhere.json"
 STACK_SIGNAL_NAME = "SIGUSR2"
 STACK_FILE = "stack-{rank}"
 """In ENV_STACK_FOLDER. By rank, not by process: under a launcher many ranks share what the agent gave to one."""
+FLIGHT_SOCKET = "flight-{rank}"
+"""There too: a Unix socket on which a rank tells its collectives (`recorded_calls`)."""
 
 # --- Exit codes of the agent (the trainer container) ------------------------------------------------------------------
 EXIT_OK = 0

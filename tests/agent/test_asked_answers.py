@@ -20,7 +20,7 @@ class Ranks:
     async def ask(self, ranks: Any, ranks_each: int) -> Answers:
         self.inquiries += 1
         await asyncio.sleep(0)
-        return Answers({rank: f"{rank} {self._words}" for rank in ranks}, {}, {})
+        return Answers({rank: f"{rank} {self._words}" for rank in ranks}, {}, {}, {})
 
 
 async def settled(asked: Asked) -> None:

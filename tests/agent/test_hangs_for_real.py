@@ -59,6 +59,11 @@ if context.rank == 0:
 """
 
 
+OTHER_GROUP = """
+pair = dist.new_group([0, 1])
+dist.broadcast(torch.ones(2), 0)
+dist.all_reduce(torch.ones(1), group=pair if context.rank == 1 else None)
+"""
 EARLY = entry(
     hangs__watch__EVERY_S=0.1,
     hangs__silence__EARLY_S=1.5,
@@ -227,6 +232,18 @@ def test_a_collective_that_one_rank_leaves_out_is_named_long_before_the_limit(tm
         assert told["early"] and "wait for each other" in told["message"], told
         assert "rank 0 waits in all_reduce (train.py:" in told["message"], told
         assert "rank 1 waits in report (train.py:" in told["message"], told
+
+
+def test_where_all_stand_in_the_same_line_torchs_record_names_who_called_less(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TORCH + PACE + OTHER_GROUP + END, entry=EARLY) as rig:
+        rig.run(1)
+        told = hang(rig)
+        assert told["early"] and told["ranks"] == [1], told
+        assert "all 2 ranks wait in all_reduce (train.py:" in told["message"], told
+        assert (
+            "rank 1 has called 1 collective of the default group, rank 0 2 (the last: all_reduce [1] float). "
+            "Look at rank 1." in told["message"]
+        ), told
 
 
 @pytest.mark.parametrize("work", [LOADS_FOR_A_WHILE, PICKLES, SLOW_DISK, SLOW_LOADER])

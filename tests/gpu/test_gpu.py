@@ -84,3 +84,23 @@ def test_a_rank_that_is_killed_comes_back_and_nothing_differs(tmp_path: Path, de
         assert again["backend"] == ("nccl" if device == "cuda" else "gloo")
         assert again["free_mib"] >= first["free_mib"] - KEPT_MIB, "the attempt before has given its memory back"
         print(f"rank {rank}: {STATE_MIB} MiB restored in {again['restored_s']:.2f} s")
+
+
+RECORDS = """
+import sys, torch, torch.distributed as dist
+from trainjob.session import flight_recorder
+device, store = sys.argv[1:]
+dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method="file://" + store, rank=0, world_size=1)
+for _ in range(3):
+    mean = torch.ones(2, 4, device=device)
+    dist.all_reduce(mean)
+print(mean.sum().item())
+last = flight_recorder.calls()[-1]
+print(last.group, last.number, last.what, last.sizes)
+"""
+
+
+def test_torchs_record_of_collectives_is_read(tmp_path: Path, device: str) -> None:
+    command = [sys.executable, "-c", RECORDS, device, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.stdout.splitlines() == ["8.0", "default_pg 3 all_reduce [2, 4] float"], done.stdout + done.stderr

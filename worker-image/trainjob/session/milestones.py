@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Optional
 
-from trainjob.session import imported
+from trainjob.session import flight_recorder, imported
 from trainjob_api.rank_messages import Begun
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def look() -> None:
     ready = getattr(distributed, "is_initialized", None)
     if ready is not None and ready():
         _mine.group = time.monotonic()
+        flight_recorder.serve()
 
 
 def restored() -> None:

@@ -17,6 +17,7 @@ from trainjob.agent.background import Background
 from trainjob.agent.pace.telling import Telling
 from trainjob.agent.processes.output import RankOutput
 from trainjob.agent.processes.rank import Rank, how_it_ended
+from trainjob.agent.processes.recorded import recorded_of
 from trainjob.agent.processes.stacks import stacks_of
 from trainjob.agent.processes.vitals import Stillness
 from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
@@ -303,10 +304,12 @@ class Member:
                 pids[number] = None if self.server is None else self.server.pid_of(number)
         there = {number: pid for number, pid in pids.items() if pid is not None}
         quiet = self._stillness.since(loop.time(), there)
-        texts.update(await stacks_of(pids, self._site.socket_folder))
+        folder = self._site.socket_folder
+        stacks, calls = await asyncio.gather(stacks_of(pids, folder), recorded_of(there, folder))
+        texts.update(stacks)
         self._stillness.settle(loop.time(), there)
         config = self._site.config
-        self._send(StacksAre(asked.request, texts, config.node or config.pod, quiet))
+        self._send(StacksAre(asked.request, texts, config.node or config.pod, quiet, calls))
 
     def _missing(self, word: from_leader.Missing) -> None:
         """Said where somebody waits: in this agent's output, and in the logs of the ranks that wait."""

@@ -7,13 +7,14 @@ Made by `collectives`; used where ranks are missing (`barriers.missing`), and wh
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, NamedTuple, Sequence, Set
+from typing import Dict, NamedTuple, Sequence, Set, Tuple
 
 from trainjob.agent import rank_places
 from trainjob.agent.processes.vitals import Quiet
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
 from trainjob.agent.wire.from_member import StacksAre
+from trainjob_api.recorded_calls import Call
 
 STACKS_WAIT_S = 2.0
 """For the other agents' answers; each takes up to a second itself."""
@@ -28,6 +29,8 @@ class Answers(NamedTuple):
     """Node or pod."""
     quiet: Dict[int, Quiet]
     """Of those that were looked at before."""
+    calls: Dict[int, Tuple[Call, ...]]
+    """Of those that tell their collectives."""
 
 
 class Inquiry:
@@ -37,7 +40,7 @@ class Inquiry:
         self._tell = tell
         self._asking = asyncio.Lock()
         self._request = 0
-        self._answers = Answers({}, {}, {})
+        self._answers = Answers({}, {}, {}, {})
         self._owing: Set[int] = set()
         self._came = asyncio.Event()
 
@@ -47,6 +50,7 @@ class Inquiry:
             self._answers.stacks.update(word.stacks)
             self._answers.places.update(dict.fromkeys(word.stacks, word.place))
             self._answers.quiet.update(word.quiet)
+            self._answers.calls.update(word.calls)
             self._owing.discard(index)
             self._came.set()
 
@@ -54,7 +58,7 @@ class Inquiry:
         """Takes STACKS_WAIT_S at most; every rank has an entry."""
         async with self._asking:
             self._request += 1
-            self._answers = Answers(dict.fromkeys(ranks, NO_ANSWER), {}, {})
+            self._answers = Answers(dict.fromkeys(ranks, NO_ANSWER), {}, {}, {})
             by_worker = rank_places.by_worker(ranks, ranks_each)
             self._owing = set(by_worker)
             loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """What is said of ranks that hang: who waits, since when, and at whom to look. Pure.
 
 Called by `watch` with what faulthandler wrote of each rank. Ranks that wait in a collective are not to blame while
-there is one that does not.
+there is one that does not; where all wait, torch's record of their collectives says who to look at (`calls`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.agent.hangs import grouping
+from trainjob.agent.hangs.calls import Parting
 from trainjob.agent.hangs.grouping import Frame, Group
 from trainjob.agent.rank_names import ranks_text
 
@@ -33,13 +34,17 @@ class Verdict(NamedTuple):
     """At which to look; empty: at none more than at others."""
 
 
-def verdict(stacks: Mapping[int, str], places: Mapping[int, str], since: str) -> Verdict:
-    """`stacks`: of each rank, or a sentence why there is none; `places`: its node or pod; `since`: as people say it."""
+def verdict(
+    stacks: Mapping[int, str], places: Mapping[int, str], since: str, parted: Optional[Parting] = None
+) -> Verdict:
+    """`stacks`: of each rank, or a sentence why there is none; `places`: its node or pod; `since`: as people say it;
+    `parted`: how their collectives differ.
+    """
     groups = grouping.group(stacks)
     waiting = [each for each in groups if waits(each.text)]
     suspects = [each for each in groups if not waits(each.text)] if waiting else _minority(groups)
     if waiting and not suspects:
-        return _all_wait(waiting, len(stacks), since)
+        return _all_wait(waiting, len(stacks), since, parted)
     ranks = tuple(sorted(rank for each in suspects for rank in each.ranks))
     told = [_told(each, places) for each in suspects[:_NAMED]]
     if len(suspects) > _NAMED:
@@ -47,8 +52,9 @@ def verdict(stacks: Mapping[int, str], places: Mapping[int, str], since: str) ->
     others = waiting or [each for each in groups if each not in suspects]
     if not suspects:
         first = groups[0]
-        return Verdict(f"{_whole(first, len(stacks), places)} {_stands(first)} since {since}, without a step", ())
-    said = "; ".join([*(f"{_share(each, len(stacks))} {_stands(each)}" for each in others[:2])])
+        said = f"{_whole(first, len(stacks), places)} {_stands(first)} since {since}, without a step"
+        return Verdict(said, ()) if parted is None else Verdict(f"{said}: {_parted(parted)}", parted.ranks)
+    said = "; ".join(f"{_share(each, len(stacks))} {_stands(each)}" for each in others[:2])
     look = f"Look at {ranks_text(ranks)}." if len(ranks) <= 2 * _NAMED else ""
     return Verdict(f"{said} since {since}; {'; '.join(told)}. {look}".rstrip(), ranks)
 
@@ -61,14 +67,22 @@ def is_debugged(stacks: Mapping[int, str]) -> bool:
     )
 
 
-def _all_wait(groups: List[Group], total: int, since: str) -> Verdict:
+def _all_wait(groups: List[Group], total: int, since: str, parted: Optional[Parting]) -> Verdict:
+    odd = grouping.odd(groups) if parted is None else parted.ranks
     if len(groups) == 1:
-        return Verdict(f"all {total} ranks {_stands(groups[0])} since {since}: a collective that does not end", ())
-    odd = grouping.odd(groups)
+        why = "a collective that does not end" if parted is None else _parted(parted)
+        return Verdict(f"all {total} ranks {_stands(groups[0])} since {since}: {why}", odd)
     told = "; ".join(f"{ranks_text(each.ranks)} {_stands(each)}" for each in groups[:_NAMED])
-    look = f" Look at {ranks_text(odd)}." if odd else ""
-    text = f"ranks wait for each other since {since}: {told}. Do all of them make the same calls?{look}"
-    return Verdict(text, odd)
+    why = f"Do all of them make the same calls?{_look(odd)}" if parted is None else _parted(parted)
+    return Verdict(f"ranks wait for each other since {since}: {told}. {why}", odd)
+
+
+def _parted(parted: Parting) -> str:
+    return f"{parted.message}.{_look(parted.ranks)}"
+
+
+def _look(ranks: Tuple[int, ...]) -> str:
+    return f" Look at {ranks_text(ranks)}." if ranks else ""
 
 
 def _minority(groups: List[Group]) -> List[Group]:

@@ -12,6 +12,7 @@ from typing import Callable, Optional, Tuple
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.hangs import grouping, sentence
+from trainjob.agent.hangs.calls import parting
 from trainjob.agent.hangs.early import Early
 from trainjob.agent.hangs.inquiry import Answers, Inquiry
 from trainjob.agent.hangs.silence import Silence
@@ -141,7 +142,8 @@ class Watch:
             self._silence.pardon(self._loop.time())
             return
         moment = time.time() - (self._loop.time() - since)
-        said = sentence.verdict(found.stacks, found.places, time.strftime("%H:%M UTC", time.gmtime(moment)))
+        when = time.strftime("%H:%M UTC", time.gmtime(moment))
+        said = sentence.verdict(found.stacks, found.places, when, parting(found.calls))
         self.report = {
             "since": moment,
             "ranks": list(said.ranks[: contract.HANG_RANKS_LIMIT]),

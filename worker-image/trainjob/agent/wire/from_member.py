@@ -13,6 +13,7 @@ from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.pulse import BEAT, Beat
 from trainjob_api.rank_messages import Log, Validated
+from trainjob_api.recorded_calls import Call
 from trainjob_api.typed import Packed, Vocabulary
 
 
@@ -124,6 +125,8 @@ class StacksAre(NamedTuple):
     """The node that they are on, or the pod."""
     quiet: Mapping[int, Quiet] = {}
     """Of those that were looked at before: whether they did anything since."""
+    calls: Mapping[int, Tuple[Call, ...]] = {}
+    """Their last collectives, of those that tell them."""
 
 
 class PaceOf(NamedTuple):
@@ -213,6 +216,6 @@ FROM_MEMBER: Vocabulary[FromMember] = Vocabulary(
         "bye": Bye,
         BEAT: Beat,
     },
-    arrays=(Callers,),
+    arrays=(Callers, Call),
     packed={arrive.TAG: Packed(Arrive, arrive.packed, arrive.parsed)},
 )

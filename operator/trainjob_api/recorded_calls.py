@@ -1,0 +1,39 @@
+"""What a rank tells of its collectives, as torch's flight recorder has them: asked for where a job hangs.
+
+Said by `trainjob.session.flight_recorder`, read by the agent, compared by rank 0's. Standard library only, Python 3.9.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Tuple
+
+from trainjob_api.typed import Vocabulary
+
+GROUPS_LIMIT = 8
+CALLS_EACH = 8
+"""The last ones of each process group."""
+TEXT_LIMIT = 120
+"""Characters of a group's or a call's name."""
+
+
+class Call(NamedTuple):
+    """One collective of a process group."""
+
+    group: str
+    """Its name, the same on all its ranks."""
+    number: int
+    """It is the how manieth of its group on this rank, from 1 on."""
+    what: str
+    """The operation: all_reduce."""
+    sizes: str
+    """The tensors', where all ranks must have the same: `[1000] float`; else empty."""
+    ended: bool
+
+
+class Calls(NamedTuple):
+    """One rank's, the oldest of each group first."""
+
+    calls: Tuple[Call, ...]
+
+
+RECORDED: Vocabulary[Calls] = Vocabulary({"calls": Calls}, arrays=(Call,))

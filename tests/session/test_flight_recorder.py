@@ -1,0 +1,218 @@
+"""A rank's collectives, read from outside while it is inside one that does not end. With torch's own record, but for
+what a record of another backend looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.patience import HANG_S
+from trainjob.agent.processes.recorded import recorded_of
+from trainjob.session import flight_recorder
+from trainjob_api import contract
+from trainjob_api.recorded_calls import CALLS_EACH, GROUPS_LIMIT, Call
+
+RANK = """
+import os, signal, socket, sys, threading, time
+import torch, torch.distributed as dist
+from trainjob.session import flight_recorder
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+flight_recorder.serve()
+flight_recorder.serve()
+"""
+Start = Callable[[str, int], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def begin(script: str, rank: int) -> subprocess.Popen[str]:
+            program = tmp_path / "rank.py"
+            program.write_text(RANK + textwrap.dedent(script))
+            process = subprocess.Popen(
+                [sys.executable, str(program), str(tmp_path / "store")],
+                env={**os.environ, "RANK": str(rank), contract.ENV_STACK_FOLDER: str(tmp_path)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            stack.callback(lambda: (process.kill(), process.communicate()))
+            return process
+
+        yield begin
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def asked(folder: Path, ranks: tuple[int, ...] = (0, 1)) -> dict[int, tuple[Call, ...]]:
+    return asyncio.run(recorded_of(ranks, str(folder)))
+
+
+WAITS = """
+x = torch.ones(3)
+dist.all_reduce(x)
+pair = dist.new_group([0, 1])
+dist.broadcast(x, 0, group=pair)
+print("parts", flush=True)
+if rank == 0:
+    dist.all_reduce(torch.ones(2, 4))
+else:
+    sys.stdin.readline()
+    dist.all_reduce(torch.ones(2, 4))
+print(threading.active_count(), flush=True)
+"""
+
+
+def test_a_rank_inside_a_collective_tells_what_it_has_called(tmp_path: Path, start: Start) -> None:
+    ranks = [start(WAITS, 0), start(WAITS, 1)]
+    assert [said(rank) for rank in ranks] == ["parts", "parts"]
+    waits = Call("default_pg", 2, "all_reduce", "[2, 4] float", False)
+    while waits not in (found := asked(tmp_path))[0]:
+        assert all(rank.poll() is None for rank in ranks)
+    first = Call("default_pg", 1, "all_reduce", "[3] float", True)
+    shared = Call("1", 1, "broadcast", "[3] float", True)
+    assert found == {0: (shared, first, waits), 1: (first, shared)}
+    assert ranks[1].stdin is not None
+    ranks[1].stdin.write("go\n")
+    ranks[1].stdin.flush()
+    # It is none of the program's threads, and keeps nobody from ending.
+    assert [said(rank) for rank in ranks] == ["1", "1"]
+    assert [rank.wait(HANG_S) for rank in ranks] == [0, 0]
+
+
+SIGNALS = """
+def heard(number, frame):
+    print("heard", threading.current_thread() is threading.main_thread(), flush=True)
+signal.signal(signal.SIGTERM, heard)
+print("ready", flush=True)
+for second in range(2):
+    time.sleep(600) if second else signal.pause()
+"""
+
+
+def test_signals_reach_the_main_thread(tmp_path: Path, start: Start) -> None:
+    ranks = [start(SIGNALS, 0), start(SIGNALS, 1)]
+    for rank in ranks:
+        assert said(rank) == "ready"
+        rank.send_signal(signal.SIGTERM)
+        assert said(rank) == "heard True"
+
+
+CLOSES = """
+sys.stdin.readline()
+os.closerange(3, 100)
+mine = [socket.socket(socket.AF_UNIX) for _ in range(60)]
+for number, listener in enumerate(mine):
+    listener.bind(f"{sys.argv[1]}.{rank}.{number}")
+    listener.listen()
+print("closed", flush=True)
+sys.stdin.readline()
+for listener in mine:
+    print(len(listener.accept()[0].recv(1)), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_program_that_closed_the_socket_keeps_its_own(tmp_path: Path, start: Start) -> None:
+    ranks = [start(CLOSES, 0), start(CLOSES, 1)]
+    rank = ranks[0]
+    assert rank.stdin is not None
+    rank.stdin.write("close\n")
+    rank.stdin.flush()
+    assert said(rank) == "closed"
+    asked(tmp_path, (0,))  # one who waits since before
+    assert asked(tmp_path, (0,)) == {}
+    callers = []
+    for number in range(60):
+        caller = socket.socket(socket.AF_UNIX)
+        caller.connect(f"{tmp_path}/store.0.{number}")
+        caller.sendall(b"x")
+        callers.append(caller)
+    rank.stdin.write("accept\n")
+    rank.stdin.flush()
+    assert [said(rank) for _ in callers] == ["1"] * 60
+
+
+def test_a_stopped_rank_is_left_out(tmp_path: Path, start: Start) -> None:
+    ranks = [start("print('there', flush=True)\ntime.sleep(600)", rank) for rank in (0, 1)]
+    assert [said(rank) for rank in ranks] == ["there", "there"]
+    ranks[0].send_signal(signal.SIGSTOP)
+    assert asked(tmp_path) == {1: ()}
+    ranks[0].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"op":"calls"}', b'{"op":"calls","calls":[[1]]}', b"[" * 10**5])
+def test_an_answer_that_makes_no_sense_is_none(tmp_path: Path, text: bytes) -> None:
+    async def ask() -> dict[int, tuple[Call, ...]]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(text)
+            writer.close()
+
+        server = await asyncio.start_unix_server(answer, tmp_path / contract.FLIGHT_SOCKET.format(rank=0))
+        async with server:
+            return await recorded_of([0], str(tmp_path))
+
+    assert asyncio.run(ask()) == {}
+
+
+def test_without_an_agent_nothing_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(contract.ENV_STACK_FOLDER, raising=False)
+    flight_recorder.serve()
+    assert asked(tmp_path) == {}
+
+
+def entry(number: int, group: tuple[str, str] = ("0", "default_pg"), **more: object) -> dict[str, object]:
+    plain = {
+        "collective_seq_id": number,
+        "input_dtypes": ["Float"],
+        "input_sizes": [[4]],
+        "is_p2p": False,
+        "process_group": list(group),
+        "profiling_name": "nccl:all_reduce",
+        "retired": False,
+        "state": "completed",
+    }
+    return {**plain, **more}
+
+
+def test_of_each_group_the_last_calls_and_of_many_groups_those_used_last() -> None:
+    entries = [entry(n + 1, (str(n % 20), "undefined")) for n in range(20 * 30)]
+    found = flight_recorder.last_calls({"entries": entries})
+    assert len(found) == GROUPS_LIMIT * CALLS_EACH
+    assert found[-1].number == 600 and {call.group for call in found} == {str(n) for n in range(20 - GROUPS_LIMIT, 20)}
+
+
+def test_nccl_names_its_operations_otherwise_and_sends_are_none() -> None:
+    entries = [
+        entry(1, profiling_name="nccl:_all_gather_base", state="started"),
+        entry(2, profiling_name="nccl:all_to_all", state="scheduled"),
+        entry(3, is_p2p=True, profiling_name="nccl:send 0->1"),
+        entry(4, profiling_name="nccl:scatter"),
+        entry(5, profiling_name="nccl:_reduce_scatter_base", input_sizes=[[4], [2, 2]], input_dtypes=["Half", "Half"]),
+    ]
+    assert flight_recorder.last_calls({"entries": entries}) == [
+        Call("default_pg", 1, "all_gather_base", "[4] float", False),
+        Call("default_pg", 2, "all_to_all", "", False),
+        Call("default_pg", 4, "scatter", "", True),
+        Call("default_pg", 5, "reduce_scatter_base", "[4] half, [2, 2] half", True),
+    ]
+
+
+def test_a_record_of_nothing() -> None:
+    assert flight_recorder.last_calls({"version": "2.10"}) == []
