@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -544,3 +545,48 @@ def test_history_answers_what_a_person_asks_and_has_the_parts_on_request(here: S
         row for row in map(json.loads, here.tj("history", "digits", "-o", "json").out.splitlines()) if "attempt" in row
     )
     assert (found["message"], found["lostSeconds"]) == ("rank 1 was killed by SIGKILL", 3.2)
+
+
+def running(here: Shell, **status: Any) -> Record:
+    """As its launcher wrote it last, by this process."""
+    began = {
+        "number": 2,
+        "run": 1,
+        "cause": "Started",
+        "worldSize": 1,
+        "members": "0",
+        "state": "Running",
+        "workers": 1,
+    }
+    attempt = {"attempt": {**began, "startedAt": "2030-01-01T00:00:00Z"}}
+    job = document({"status": {"phase": "Running", **attempt, **status}})
+    return remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None, job=job)
+
+
+def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 150))
+    said = "Attempt 2 cannot begin yet, the job's storage is tried again: likely the store does not answer"
+    held = {"type": "Degraded", "status": "True", "reason": "AgentWarning", "message": said}
+    record = running(here, conditions=[{**held, "lastTransitionTime": since}])
+    with JobLock(str(record.folder)):
+        listed = here.tj("list").out.splitlines()
+        assert listed[0].split()[-1] == "WARNING" and "for 2m30s: Attempt 2 cannot begin yet" in listed[1]
+        assert f"warning: for 2m30s: {said}" in here.tj("status", "digits").out
+        assert said in here.tj("history", "digits").out
+    assert said not in here.tj("status", "digits").out.split("ATTEMPT")[0], "of a killed one it is no news"
+    assert "WARNING" not in here.tj("list").out
+
+
+@pytest.mark.parametrize("told", ["asked", "suspended"])
+def test_a_job_that_is_stopping_is_in_one_state(here: Shell, told: str) -> None:
+    record = running(here, **({"phase": "Suspended"} if told == "suspended" else {}))
+    if told == "asked":
+        records.ask_to_stop(record)
+    else:
+        records.write(replace(record, job={**record.job, "spec": {**record.job["spec"], "suspend": True}}))
+    with JobLock(str(record.folder)):
+        shown = here.tj("status", "digits").out
+        assert shown.splitlines()[0].split()[-1] == "Stopping" and shown.splitlines()[1].split()[0] == "Stopping"
+        assert "Running" not in shown and "Suspended" not in shown
+        assert here.tj("list", "--status", "stopping", "-o", "name").out == "digits\n"
+        assert here.tj("list", "--status", "running", "-o", "name").out == ""

@@ -61,7 +61,7 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
         return
     old = turn.status.progress
     fresh = _progress(turn, leader.progress) if leader.progress else old
-    checkpoint = _checkpoints(turn.status.checkpoint, leader)
+    checkpoint = checkpoints(turn.status.checkpoint, leader)
     if fresh == old and checkpoint == turn.status.checkpoint:
         return
     due = after(old.written_at, PROGRESS_EVERY_S) if old.written_at else turn.now
@@ -142,7 +142,8 @@ def _count(value: int | None) -> int | None:
     return value if value is not None and -COUNT_LIMIT < value < COUNT_LIMIT else None
 
 
-def _checkpoints(old: CheckpointStatus, view: AgentView) -> CheckpointStatus:
+def checkpoints(old: CheckpointStatus, view: AgentView) -> CheckpointStatus:
+    """`old`, with what rank 0's agent tells of checkpoints on storage."""
     latest = _checkpoint(view.latest, view) or old.latest
     best = _checkpoint(view.best, view) or old.best
     return CheckpointStatus(

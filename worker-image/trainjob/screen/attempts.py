@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainjob.screen import clock, table, wording
+from trainjob.screen import changes, clock, table, wording
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, HistoryEntry, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Condition, HistoryEntry, TrainJobStatus
 
 HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "FIRST REPORT", "RAN", "LOST", "ENDED BY", "WHY")
 RUNS = "(runs)"
@@ -23,7 +23,7 @@ def lines(status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = 
     rows = [_ended(entry, here) for entry in status.history]
     attempt = status.attempt
     if attempt is not None and attempt.number not in [entry.attempt for entry in status.history]:
-        rows.append(_running(attempt, now, last))
+        rows.append(_running(attempt, now, last, changes.trouble(status)))
     if not rows:
         return []
     kept = [at for at, name in enumerate(HEADER) if name == "ATTEMPT" or any(row[at] for row in rows)]
@@ -41,8 +41,9 @@ def _ended(entry: HistoryEntry, here: bool) -> list[str]:
     ]
 
 
-def _running(attempt: Attempt, now: float, last: str) -> list[str]:
-    return [*_begin(attempt), _length(attempt.started_at, now) if last == RUNS else "", "", last, ""]
+def _running(attempt: Attempt, now: float, last: str, trouble: Condition | None) -> list[str]:
+    why = trouble.message or trouble.reason if trouble is not None and last == RUNS else ""
+    return [*_begin(attempt), _length(attempt.started_at, now) if last == RUNS else "", "", last, why]
 
 
 def _begin(one: HistoryEntry | Attempt) -> list[str]:

@@ -17,7 +17,7 @@ from trainjob_api import contract, nonfinite, same_error
 
 if TYPE_CHECKING:
     from trainjob.screen.pace import Pace
-    from trainjob_api.v1alpha1 import Failure, Progress, TrainJob, TrainJobStatus
+    from trainjob_api.v1alpha1 import Condition, Failure, Progress, TrainJob, TrainJobStatus
 
 WAITING = ("ResourcesCreated", "PodsScheduled", "WorkersReady")
 """Conditions that say what a start waits for, in the order in which they become true."""
@@ -221,14 +221,16 @@ def _saved(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
 
 
 def _degraded(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
-    now, before = new.condition("Degraded"), old.condition("Degraded") if old else None
-    if (
-        now is None
-        or now.status != "True"
-        or (before is not None and before.status == "True" and before.message == now.message)
-    ):
+    now, before = trouble(new), trouble(old) if old else None
+    if now is None or (before is not None and before.message == now.message):
         return []
     return [Change(Kind.FAILURE, f"warning: {now.message or now.reason}")]
+
+
+def trouble(status: TrainJobStatus) -> Condition | None:
+    """What a running job lacks, or waits for that is no part of a usual start: storage that does not answer."""
+    said = status.condition("Degraded")
+    return said if said is not None and said.status == "True" else None
 
 
 def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 ATTEMPTS_SHOWN = 5
 """The newest; `tj history` has them all."""
 
-_COLOURS = {"Complete": "green", "Failed": "crimson", "Restarting": "darkorange", "Suspended": "darkorange"}
+_COLOURS = {
+    "Complete": "green",
+    "Failed": "crimson",
+    "Restarting": "darkorange",
+    "Suspended": "darkorange",
+    "Stopping": "darkorange",
+}
 _COLUMNS = ("attempt", "began by", "ended by", "ranks", "from")
 
 
@@ -32,7 +38,7 @@ def view(job: TrainJob, pace: Pace, moment: Moment, said: Sequence[str]) -> str:
         f"<b>{escape(job.metadata.name)}</b>&ensp;{escape(state(job, moment))}",
         _progress(job, pace, moment),
         escape(metrics(job, moment)),
-        *(f'<span style="color: crimson">{escape(line)}</span>' for line in troubles(job)),
+        *(f'<span style="color: crimson">{escape(line)}</span>' for line in troubles(job, moment)),
     ]
     facts = "".join(f"<div>{part}</div>" for part in parts if part)
     return (

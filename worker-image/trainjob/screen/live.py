@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 REDRAWS_PER_S = 8
 
-STYLES = {"Complete": "green", "Failed": "red", "Restarting": "yellow", "Suspended": "yellow", "Running": "cyan"}
+STYLES = {
+    "Complete": "green",
+    "Failed": "red",
+    "Restarting": "yellow",
+    "Suspended": "yellow",
+    "Stopping": "yellow",
+    "Running": "cyan",
+}
 
 
 @contextlib.contextmanager

@@ -37,17 +37,20 @@ class Moment:
 
 def panel(job: TrainJob, pace: Pace, moment: Moment) -> list[str]:
     """State, progress, metrics and checkpoint, then what it waits for or what failed last."""
-    lines = [state(job, moment), _bar(job, pace, moment), metrics(job, moment), *troubles(job)]
+    lines = [state(job, moment), _bar(job, pace, moment), metrics(job, moment), *troubles(job, moment)]
     return [line for line in lines if line]
 
 
-def troubles(job: TrainJob) -> list[str]:
+def troubles(job: TrainJob, moment: Moment) -> list[str]:
     """A metric that is no number any more, what a start waits for, what failed last."""
     lines = []
-    trouble = not_a_number(job.status.progress)
+    nan, trouble = not_a_number(job.status.progress), changes.trouble(job.status)
     waiting = waits_for(job.status) if job.status.attempt is None else None
-    if trouble:
-        lines.append(f"{WARNING}{trouble}")
+    if nan:
+        lines.append(f"{WARNING}{nan}")
+    if trouble is not None and moment.phase is None:  # else it is over, or about to be
+        since = wording.age(trouble.last_transition_time.timestamp(), moment.now)
+        lines.append(f"{WARNING}for {since}: {trouble.message or trouble.reason}")
     if waiting:
         lines.append(f"waiting: {waiting}")
     if job.status.last_failure is not None:

@@ -11,6 +11,7 @@ STYLES = {
     "Restarting": "yellow",
     "Suspended": "yellow",
     "Cancelled": "yellow",
+    "Stopping": "yellow",
     "Running": "cyan",
     "ok": "green",
     "warn": "yellow",

@@ -31,6 +31,12 @@ def age(since: float, now: float) -> str:
     return f"{seconds}s" if seconds < 10 else duration(seconds)
 
 
+def cut(text: str, limit: int) -> str:
+    """Its first line, of at most so many characters."""
+    first = text.strip().partition("\n")[0]
+    return first if len(first) <= limit else first[: max(0, limit - 3)].rstrip() + "..."
+
+
 def per_step(seconds: float) -> str:
     """Three significant digits, in the unit that fits: `850 us/step`, `12.4 ms/step`, `1.31 s/step`."""
     if seconds < 1e-3:

@@ -16,12 +16,16 @@ from trainjob.launch.local.kept import note
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.registry import records
 from trainjob.launch.local.registry.records import Record
-from trainjob.screen import table, wording
+from trainjob.screen import changes, table, wording
 from trainjob.screen.asked import Asker
 from trainjob_api.contract import CLI_OK, CLI_USAGE
 
 HEADER = ("NAME", "STATUS", "RUN", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
 WIDE = ("SIZE", "METRIC", "COMMAND")
+
+
+_TROUBLE_LIMIT = 60
+"""Characters; `tj status` has the whole sentence."""
 
 
 def listing(args: argparse.Namespace) -> int:
@@ -32,14 +36,18 @@ def listing(args: argparse.Namespace) -> int:
     if args.runs:
         known = sorted((run for each in known for run in find.every_run(each)), key=lambda run: -run.started)
     if args.status:
-        known = [each for each in known if each.state.lower() in args.status]
+        known = [each for each in known if each.shown_state.lower() in args.status]
     if args.output == "json":
         print(json.dumps([as_json(each) for each in known], indent=2))
     elif args.output == "name":
         print(*(each.name for each in known), sep="\n", end="\n" if known else "")
     elif known:
         wide, now = args.output == "wide", time.time()
-        table.show((*HEADER, *(WIDE if wide else ())), [row(each, wide=wide, now=now) for each in known])
+        rows = [row(each, wide=wide, now=now) for each in known]
+        told = [_trouble(each, now) for each in known]
+        if any(told):
+            rows = [[*cells, said] for cells, said in zip(rows, told, strict=True)]
+        table.show((*HEADER, *(WIDE if wide else ()), *(["WARNING"] if any(told) else [])), rows)
     elif every:
         print(f"no job of this machine is {' or '.join(args.status)} (of all {every}: tj list)")
     else:
@@ -80,7 +88,7 @@ def warm(kept: Note) -> str:
 
 def as_json(record: Record) -> dict[str, object]:
     """A record for programs."""
-    return {"id": record.id, "status": record.state, **vars(record)}
+    return {"id": record.id, "status": record.shown_state, **vars(record)}
 
 
 def row(record: Record, *, wide: bool, now: float) -> list[str]:
@@ -92,7 +100,7 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
     over = record.ended or (now if state == records.RUNNING else None)
     cells = [
         record.name,
-        state,
+        record.shown_state,
         "" if record.number is None else str(record.number),
         "" if step is None else str(step) if total is None else f"{step}/{total}",
         find.newest_checkpoint(record, job) or "",
@@ -109,6 +117,16 @@ def row(record: Record, *, wide: bool, now: float) -> list[str]:
             command(record),
         ]
     return cells
+
+
+def _trouble(record: Record, now: float) -> str:
+    """What a running job waits for or lacks, and since when."""
+    job = find.job_of(record) if record.state == records.RUNNING else None
+    said = None if job is None else changes.trouble(job.status)
+    if said is None:
+        return ""
+    since = wording.age(said.last_transition_time.timestamp(), now)
+    return f"for {since}: {wording.cut(said.message or said.reason, _TROUBLE_LIMIT)}"
 
 
 def command(record: Record) -> str:

@@ -31,7 +31,7 @@ def lines(newest: Record, now: float) -> list[str]:
 def opening(record: Record) -> str:
     """Which run what follows is of."""
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started))
-    return f"run {earlier.name_of(record)}   {record.state}   started {started}"
+    return f"run {earlier.name_of(record)}   {record.shown_state}   started {started}"
 
 
 def as_json(newest: Record, chosen: Sequence[Record]) -> list[dict[str, Any]]:
@@ -66,10 +66,10 @@ def _row(record: Record, *, is_newest: bool, now: float) -> list[str]:
         earlier.name_of(record),
         f"{wording.age(record.started, now)} ago",
         wording.duration(over - record.started) if over else "",
-        record.state,
+        record.shown_state,
         str(_attempts(record) or ""),
         checkpoint(record, is_newest=is_newest) or "",
-        why if len(why) <= WHY_LIMIT else why[: WHY_LIMIT - 3] + "...",
+        wording.cut(why, WHY_LIMIT),
     ]
 
 

@@ -41,9 +41,9 @@ def status(args: argparse.Namespace) -> int:
 
 def _show(newest: Record, record: Record) -> None:
     """The screen of one run."""
-    state = record.state
+    state, word = record.state, record.shown_state
     of = "" if record is newest else f"   run {earlier.name_of(record)}"
-    print(f"{record.name}{of}   on this machine   {state}")
+    print(f"{record.name}{of}   on this machine   {word}")
     job, now = find.job_of(record), time.time()
     stored = runs.checkpoint(record, is_newest=record is newest)
     told = job.status.checkpoint.latest if job is not None else None
@@ -51,7 +51,7 @@ def _show(newest: Record, record: Record) -> None:
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
-        phase = None if state in (records.RUNNING, job.status.phase) else state
+        phase = None if word in (records.RUNNING, job.status.phase) else word
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, phase=phase)
         shown = _without_checkpoint(job) if at_the_end else job
         lines = (*panel(shown, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
@@ -66,7 +66,7 @@ def _show(newest: Record, record: Record) -> None:
         print()
         print(*table_of_attempts, sep="\n")
     print()
-    print(*(advice(record, state) if record is newest else _of_an_earlier(record)), sep="\n")
+    print(*(advice(record, word) if record is newest else _of_an_earlier(record)), sep="\n")
 
 
 def _facts(newest: Record, record: Record, at_the_end: str | None) -> list[tuple[str, str]]:
@@ -114,6 +114,8 @@ def advice(record: Record, state: str) -> list[str]:
     again = listing.command(record) or f"the command with --name {name}"
     if state == records.RUNNING:
         return [f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"]
+    if state == records.STOPPING:
+        return ["its ranks end and what they saved is stored; `tj stop` and Ctrl-C have told it to stop"]
     if state == records.ENDING:
         return ["its launcher is gone; its workers store what they hold and end by themselves"]
     if state == "Complete":

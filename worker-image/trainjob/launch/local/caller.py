@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from trainjob.launch.local.drive import Driver, Stop
 from trainjob.launch.local.registry.recorder import Recorder
+from trainjob.launch.local.registry.records import STOPPING
 from trainjob.launch.outcome.log_choice import AGENT
 from trainjob.screen.asked import Asker, in_words_of, job_in_words_of
 from trainjob_api.v1alpha1 import TrainJob
@@ -125,10 +126,17 @@ class Caller:
     def _publish(self, kind: Literal["status", "line", "event", "note"], **content: Any) -> None:
         event = LocalEvent(kind=kind, **content)
         if event.job is not None:
-            event = replace(event, job=job_in_words_of(self._asker, event.job))
+            event = replace(event, job=_as_here(job_in_words_of(self._asker, event.job)))
         elif event.text.startswith(AGENT):  # a rank's own lines are its script's
             event = replace(event, text=in_words_of(self._asker, event.text))
         self._events.put(event)
+
+
+def _as_here(job: TrainJob) -> TrainJob:
+    """On this machine a job is not suspended: that is how it is stopped."""
+    if job.status.phase != "Suspended":
+        return job
+    return job.model_copy(update={"status": job.status.model_copy(update={"phase": STOPPING})})
 
 
 @contextlib.contextmanager

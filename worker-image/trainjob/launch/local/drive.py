@@ -12,14 +12,16 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
+from trainjob.checkpoint.records.identity import is_newer
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
+from trainjob.launch.local.registry.records import STOPPED
 from trainjob.launch.outcome.log_choice import rank_of
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 from trainjob_operator.agents.callers import bearer
@@ -27,8 +29,8 @@ from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError
-from trainjob_operator.core.model import Installation
-from trainjob_operator.core.progress import take_progress
+from trainjob_operator.core.model import AgentView, Installation
+from trainjob_operator.core.progress import checkpoints, take_progress
 from trainjob_operator.core.turn import Turn
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import observe
@@ -127,6 +129,7 @@ class Driver:
             cluster.create_job(self._job.to_json())
             tasks.append(asyncio.create_task(self._show_progress(cluster, coordinator), name="view of the progress"))
             await self._attend(cluster, kubelet, tasks)
+            self._show_end(coordinator)
         finally:
             # First those who would answer the kills with new pods.
             for task in tasks:
@@ -154,6 +157,15 @@ class Driver:
             if suspended and self._job.status.holds("Suspended") and not kubelet.alive:
                 return
         await self._unless_stopped(kubelet.ended(END_S))
+
+    def _show_end(self, coordinator: Coordinator) -> None:
+        """Of a job that was stopped: its agents stored what they held after its attempt had ended."""
+        status = self._job.status
+        if status.finished or not status.holds("Suspended"):
+            return
+        status = as_stored_at_the_end(status, self._shown or status, coordinator.views(self._job.key).values())
+        self._job = self._job.model_copy(update={"status": status})
+        self._show(self._job.model_copy(update={"status": status.model_copy(update={"phase": STOPPED})}))
 
     async def _next_change(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait for the object to change or a stop to be asked for; an end of the machinery is an error."""
@@ -223,3 +235,17 @@ class Driver:
         self._publish(
             "event", text=f"{event.get('reason')}: {event.get('message')}", warning=event.get("type") == "Warning"
         )
+
+
+def as_stored_at_the_end(status: TrainJobStatus, shown: TrainJobStatus, views: Iterable[AgentView]) -> TrainJobStatus:
+    """The status of a job that was stopped, with what its agents told of checkpoints after its attempt had ended, and
+    with the progress that was shown last where that is newer than what was written.
+    """
+    checkpoint = status.checkpoint
+    for view in views:
+        told = checkpoints(checkpoint, view)
+        if told.latest and (checkpoint.latest is None or is_newer(told.latest.id, checkpoint.latest.id)):
+            checkpoint = told
+    newer = shown.progress.position > status.progress.position
+    progress = shown.progress if newer else status.progress
+    return status.model_copy(update={"checkpoint": checkpoint, "progress": progress})

@@ -23,8 +23,10 @@ STOP_FILE = "stop"
 LAUNCHER_LOG = "launcher-{pid}.log"
 """What a detached launcher says; the pid is that of the command that started it."""
 RUNNING, ENDING, STOPPED, KILLED = "Running", "Ending", "Stopped", "Killed"
-STATES = (RUNNING, ENDING, "Complete", "Failed", STOPPED, KILLED)
-"""Told by the lock; Ending: its launcher is gone, its agents still store something."""
+STOPPING = "Stopping"
+"""It runs, and was told to stop: its ranks end, what they saved is stored."""
+STATES = (RUNNING, STOPPING, ENDING, "Complete", "Failed", STOPPED, KILLED)
+"""As they are shown. Told by the lock; Ending: its launcher is gone, its agents still store something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,13 @@ class Record:
         if not lock.held(self.folder):
             return KILLED
         return RUNNING if self.lives else ENDING
+
+    @property
+    def shown_state(self) -> str:
+        """The state, and of a running one whether it is to stop."""
+        state = self.state
+        stops = state == RUNNING and ((self.job.get("spec") or {}).get("suspend") or is_asked_to_stop(self.id))
+        return STOPPING if stops else state
 
     @property
     def lives(self) -> bool:

@@ -1,0 +1,30 @@
+"""What is shown of a job that was stopped: what its agents stored after its attempt had ended counts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from trainjob.launch.local.drive import as_stored_at_the_end
+from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_operator.core.model import AgentView
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def status(checkpoint: str | None, position: int) -> TrainJobStatus:
+    latest = {"latest": {"id": checkpoint, "level": "Durable"}} if checkpoint else {}
+    return TrainJobStatus.model_validate({"checkpoint": latest, "progress": {"position": position}})
+
+
+def view(**told: Any) -> AgentView:
+    return AgentView(slot=0, pod_uid="u", boot=1, heard_at=NOW, address="", **told)
+
+
+def test_the_checkpoint_that_was_stored_last_is_the_newest() -> None:
+    told = view(latest={"id": "1-1-9", "step": 9, "uri": None, "time": None, "bytes": 4}, checkpoint_count=3)
+    found = as_stored_at_the_end(status("1-1-7", 5), status("1-1-8", 8), [view(), told])
+    assert found.checkpoint.latest is not None and found.checkpoint.latest.id == "1-1-9"
+    assert (found.checkpoint.count, found.progress.position) == (3, 8)
+    older = as_stored_at_the_end(status("1-2-1", 5), status("1-2-1", 4), [told])
+    assert older == status("1-2-1", 5), "a word of an older attempt says nothing new"
