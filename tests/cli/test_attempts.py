@@ -51,3 +51,21 @@ def test_on_this_machine_a_job_is_stopped_and_not_suspended() -> None:
     status = job({"history": [{**FIRST, "endCause": "Suspended", "message": None}]}).status
     assert "Stopped" in attempts.lines(status, NOW, here=True)[1]
     assert "Suspended" in attempts.lines(status, NOW)[1]
+
+
+def test_a_cause_is_said_once_and_whole_below_where_the_terminal_is_narrow() -> None:
+    long = "rank 0 raised ValueError: " + "the batch is odd, " * 8 + "pid {}"
+    history = [
+        {**FIRST, "attempt": 1 + number, "message": text}
+        for number, text in enumerate(
+            (long.format(41), long.format(42), "rank 1 was killed by SIGKILL", long.format(7))
+        )
+    ]
+    wide = attempts.lines(job({"history": history}).status, NOW)
+    ends = (" 41", "as attempt 1", "by SIGKILL", "as attempt 1")
+    assert all(row.endswith(end) for row, end in zip(wide[1:], ends, strict=True)), wide
+    narrow = attempts.lines(job({"history": history}).status, NOW, width=120)
+    assert all(len(row) <= 120 for row in narrow[:5]) and narrow[1].endswith("...") and "as attempt 1" in narrow[2]
+    assert narrow[5:] == [f"attempt 1: {long.format(41)}"]
+    tiny = attempts.lines(job({"history": history}).status, NOW, width=20)
+    assert "rank 0 raised" in tiny[1], "some words are always there"

@@ -564,14 +564,14 @@ def running(here: Shell, **status: Any) -> Record:
 
 
 def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 150))
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7230))
     said = "Attempt 2 cannot begin yet, the job's storage is tried again: likely the store does not answer"
     held = {"type": "Degraded", "status": "True", "reason": "AgentWarning", "message": said}
     record = running(here, conditions=[{**held, "lastTransitionTime": since}])
     with JobLock(str(record.folder)):
         listed = here.tj("list").out.splitlines()
-        assert listed[0].split()[-1] == "WARNING" and "for 2m30s: Attempt 2 cannot begin yet" in listed[1]
-        assert f"warning: for 2m30s: {said}" in here.tj("status", "digits").out
+        assert listed[0].split()[-1] == "WARNING" and "for 2h00m: Attempt 2 cannot begin yet" in listed[1]
+        assert f"warning: for 2h00m: {said}" in here.tj("status", "digits").out
         assert said in here.tj("history", "digits").out
     assert said not in here.tj("status", "digits").out.split("ATTEMPT")[0], "of a killed one it is no news"
     assert "WARNING" not in here.tj("list").out

@@ -7,18 +7,23 @@ from __future__ import annotations
 from datetime import datetime
 
 from trainjob.screen import changes, clock, table, wording
-from trainjob_api import contract
+from trainjob_api import contract, same_error
 from trainjob_api.v1alpha1 import Attempt, Condition, HistoryEntry, TrainJobStatus
 
 HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "FIRST REPORT", "RAN", "LOST", "ENDED BY", "WHY")
 RUNS = "(runs)"
+LEAST_ROOM = 24
+"""Characters of a cause that are shown however narrow the terminal is."""
 _HERE = {contract.REASON_SUSPENDED: "Stopped"}
 """On this machine a job is not suspended: that is how it is stopped."""
 
 
-def lines(status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = False) -> list[str]:
+def lines(
+    status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = False, width: int | None = None
+) -> list[str]:
     """The table, the running attempt last; empty before the first. `last`: how that one stands, where its launcher is
-    gone; `here`: it is a job of this machine. Columns that have nothing to say are left out.
+    gone; `here`: it is a job of this machine. Columns that have nothing to say are left out. A cause is said once; one
+    for which a terminal of `width` columns has no room stands whole below the table.
     """
     rows = [_ended(entry, here) for entry in status.history]
     attempt = status.attempt
@@ -26,8 +31,31 @@ def lines(status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = 
         rows.append(_running(attempt, now, last, changes.trouble(status)))
     if not rows:
         return []
+    rows = _said_once(rows)
     kept = [at for at, name in enumerate(HEADER) if name == "ATTEMPT" or any(row[at] for row in rows)]
-    return table.lines([HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    header, cells = [HEADER[at] for at in kept], [[row[at] for at in kept] for row in rows]
+    below = [] if width is None or header[-1] != "WHY" else _cut(header, cells, width)
+    return [*table.lines(header, cells), *below]
+
+
+def _said_once(rows: list[list[str]]) -> list[list[str]]:
+    """What ended an attempt before too is named by that one."""
+    first: dict[str, str] = {}
+    found = []
+    for row in rows:
+        number = first.setdefault(same_error.by_any_process(row[-1]), row[0])
+        found.append([*row[:-1], row[-1] if number == row[0] or not row[-1] else f"as attempt {number}"])
+    return found
+
+
+def _cut(header: list[str], cells: list[list[str]], width: int) -> list[str]:
+    """Shortens the causes in the cells; the lines that say those whole."""
+    before = sum(max(len(row[at]) for row in (header, *cells)) + len(table.GAP) for at in range(len(header) - 1))
+    room = max(LEAST_ROOM, width - before)
+    below = [f"attempt {row[0]}: {row[-1]}" for row in cells if len(row[-1]) > room]
+    for row in cells:
+        row[-1] = wording.cut(row[-1], room)
+    return below
 
 
 def _ended(entry: HistoryEntry, here: bool) -> list[str]:

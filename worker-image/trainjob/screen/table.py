@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -26,6 +28,14 @@ def lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (header, *rows)
     ]
+
+
+def width() -> int | None:
+    """Columns of the terminal that standard output is, or of COLUMNS; None: there is no limit."""
+    given = os.environ.get("COLUMNS", "")
+    if not sys.stdout.isatty() and not given.isdecimal():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -7,7 +7,7 @@ import json
 import time
 
 from trainjob.cli.cluster import connect
-from trainjob.screen import attempts, clock
+from trainjob.screen import attempts, clock, table
 from trainjob_api.contract import CLI_OK
 
 
@@ -22,7 +22,7 @@ def history(args: argparse.Namespace) -> int:
         for row in clock.as_json(job.status):
             print(json.dumps(row))
         return CLI_OK
-    told = attempts.lines(job.status, time.time()) or [f"no attempt of {args.name} has begun"]
+    told = attempts.lines(job.status, time.time(), width=table.width()) or [f"no attempt of {args.name} has begun"]
     more = clock.lines(job.status) if args.parts else clock.goodput(job.status)
     print(*told, *([""] if more else []), *more, sep="\n")
     return CLI_OK

@@ -92,7 +92,7 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
                 f"-n {place.namespace}`)"
             )
         print()
-    if told := attempts.lines(job.status, now):
+    if told := attempts.lines(job.status, now, width=table.width()):
         print(*told, "", sep="\n")
     if said:
         table.show(event_lines.HEADER, [event_lines.row(event, now) for event in said])

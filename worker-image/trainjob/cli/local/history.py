@@ -88,7 +88,7 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     """The first view; with the parts of each start below it."""
     state = record.state
     last = attempts.RUNS if state == records.RUNNING else state
-    told = attempts.lines(job.status, time.time(), last=last, here=True)
+    told = attempts.lines(job.status, time.time(), last=last, here=True, width=table.width())
     more = clock.lines(job.status) if with_parts else clock.goodput(job.status)
     return [*told, *([""] if told and more else []), *more]
 

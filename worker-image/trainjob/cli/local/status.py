@@ -62,9 +62,9 @@ def _show(newest: Record, record: Record) -> None:
         print()
         table.show(rank_processes.HEADER, [each.row for each in there])
     last = attempts.RUNS if state == records.RUNNING else state
-    if job is not None and (table_of_attempts := attempts.lines(job.status, now, last=last, here=True)):
+    if job is not None and (rows := attempts.lines(job.status, now, last=last, here=True, width=table.width())):
         print()
-        print(*table_of_attempts, sep="\n")
+        print(*rows, sep="\n")
     print()
     print(*(advice(record, word) if record is newest else _of_an_earlier(record)), sep="\n")
 
