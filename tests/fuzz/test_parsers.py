@@ -36,6 +36,7 @@ from trainjob_api.rank_messages import FROM_RANK, TO_RANK
 from trainjob_api.typed import TEXT_LIMIT, BadMessage, Vocabulary
 from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 from trainjob_operator.agents.reports import BadReport, parse_report
+from trainjob_operator.agents.request_head import BadHead, parse_head
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 DEEP = "[" * 200_000
@@ -132,6 +133,33 @@ REPORT = {
     "warning": "w",
     "clock": 5.0,
 }
+
+
+HEAD = b"POST /v1/sync HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nContent-Length: 5"
+
+
+@settings(max_examples=300)
+@given(
+    st.binary(max_size=300)
+    | st.builds(
+        lambda at, cut, put: HEAD[:at] + put + HEAD[at + cut :],
+        st.integers(0, len(HEAD)),
+        st.integers(0, 20),
+        st.binary(max_size=8)
+        | st.sampled_from([b"\r\n", b"\n", b"\r\nContent-Length: 9", b"\r\nTransfer-Encoding: chunked", b" ", b"\0"]),
+    )
+)
+@example(b"GET / HTTP/1.1\r\nContent-Length: " + b"9" * 10_000)
+def test_the_head_of_a_request(text: bytes) -> None:
+    """Who reads one length where another reads a second one lets a request be smuggled in."""
+    try:
+        head = parse_head(text)
+    except BadHead as error:
+        assert 400 <= error.status < 500 and len(str(error)) < 2000
+        return
+    assert head.path.startswith("/") and head.length >= 0
+    assert b"transfer-encoding:" not in text.lower()
+    assert text.lower().count(b"\r\ncontent-length:") == (b"\r\ncontent-length:" in text.lower())
 
 
 @settings(max_examples=80)

@@ -15,9 +15,9 @@ from support.clusters import NAMESPACE, manifest
 from support.virtual_time import EPOCH, VirtualClock, passes, run_virtual
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Boundary, Condition, TrainJob
+from trainjob_operator.agents.answers import Answer
 from trainjob_operator.agents.callers import Caller, bearer
 from trainjob_operator.agents.coordinator import START_GRACE_S, Coordinator
-from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.agents.reports import Report
 from trainjob_operator.agents.roster import attempt_secret
 from trainjob_operator.cluster import JobKey, Unavailable

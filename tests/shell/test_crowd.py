@@ -28,7 +28,8 @@ GROWTH_KIB = 16 * 1024
 SERVER = f"""
 import asyncio, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
-from trainjob_operator.agents.endpoint import Answer, Endpoint, refusal
+from trainjob_operator.agents.answers import Answer, refusal
+from trainjob_operator.agents.endpoint import Endpoint
 
 async def serve(token, read, known):
     if token != "good":

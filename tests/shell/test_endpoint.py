@@ -99,14 +99,15 @@ def test_refusals_are_sentences(body: bytes, headers: dict[str, str], status: in
     served(test)
 
 
-def test_a_body_without_a_length_is_bounded_too() -> None:
+def test_a_body_without_a_length_is_not_read() -> None:
     async def endless() -> Any:
         for _ in range(64):
             yield b" " * 16384
 
     async def test(coordinator: Coordinator, url: str, session: aiohttp.ClientSession) -> None:
         async with session.post(f"{url}/v1/sync", data=endless()) as response:
-            assert response.status == 413
+            assert response.status == 411 and "Content-Length" in (await response.json())["error"]
+        assert coordinator.syncs == 0
 
     served(test)
 

@@ -11,7 +11,7 @@ from support.core import make_job
 from support.simulation import NAMESPACE, Simulation, manifest
 from support.virtual_time import VirtualClock, run_virtual
 from trainjob_api import contract
-from trainjob_operator.agents.endpoint import Answer
+from trainjob_operator.agents.answers import Answer
 from trainjob_operator.cluster import Rejected, Unavailable
 from trainjob_operator.core.make import is_strange
 from trainjob_operator.core.model import Installation, Observed, PodPhase, PodView

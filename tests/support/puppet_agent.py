@@ -32,7 +32,7 @@ from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.work import STALL_S
 from trainjob_api import contract
-from trainjob_operator.agents.endpoint import Answer
+from trainjob_operator.agents.answers import Answer
 from trainjob_operator.cluster import Manifest
 
 if TYPE_CHECKING:

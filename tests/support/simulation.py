@@ -20,9 +20,9 @@ from support.puppets import TOKEN, Pace, World
 from support.virtual_time import MachineClock, VirtualClock
 from trainjob_api import defaults
 from trainjob_api.v1alpha1 import Seconds, TrainJob
+from trainjob_operator.agents.answers import Answer
 from trainjob_operator.agents.callers import bearer
 from trainjob_operator.agents.coordinator import Coordinator
-from trainjob_operator.agents.endpoint import Answer
 from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.cluster import ClusterError, Conflict, Manifest, Rejected, Unavailable
 from trainjob_operator.core.model import Installation

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import dataclasses
 import itertools
+import json
 import socket
 import ssl
 import tracemalloc
@@ -20,8 +21,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from support.patience import HANG_S
 from support.trust import MemoryApi, client_context, decoded
 from support.virtual_time import EPOCH
+from trainjob_api import contract
 from trainjob_operator.agents.callers import Authenticate, bearer
 from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.clock import SystemClock
@@ -114,19 +117,54 @@ def test_a_waiting_connection_is_small() -> None:
         trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
         coordinator, port = await served(trust)
         context = client_context(trust.ca_pem)
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
 
         def connected() -> ssl.SSLSocket:
             return context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
 
+        first = await asyncio.to_thread(connected)  # what is made once for all
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
         clients = [await asyncio.to_thread(connected) for _ in range(20)]
         each = (tracemalloc.get_traced_memory()[0] - before) / 20
         tracemalloc.stop()
-        for client in clients:
+        for client in (first, *clients):
             client.close()
         await coordinator.stop()
         assert each < 12 * 1024, f"{each / 1024:.0f} KiB"
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_waits_is_small() -> None:
+    """Its open poll takes less than its connection: neither a task nor the head of its request."""
+
+    async def main() -> None:
+        trust = await ensure(MemoryApi(), "system", "coordinator", NAMES)
+        coordinator, port = await served(trust)
+        context, agents = client_context(trust.ca_pem), 20
+
+        def polled(slot: int) -> ssl.SSLSocket:
+            client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="localhost")
+            identity = {"namespace": "n", "job": "j", "job_uid": "u", "slot": slot, "pod_uid": f"pod-{slot}"}
+            said = {**identity, "boot": 1, "seq": 1, "acknowledged": {"do": contract.DO_WAIT}}
+            body = json.dumps(said).encode()
+            lines = ("POST /v1/sync HTTP/1.1", "Host: x", "Authorization: Bearer t", f"Content-Length: {len(body)}")
+            client.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode() + body)
+            return client
+
+        first = await asyncio.to_thread(polled, agents)
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        clients = [await asyncio.to_thread(polled, slot) for slot in range(agents)]
+        async with asyncio.timeout(HANG_S):
+            while coordinator.connected() <= agents:  # noqa: ASYNC110 (real sockets)
+                await asyncio.sleep(0.01)
+        each = (tracemalloc.get_traced_memory()[0] - before) / agents
+        tracemalloc.stop()
+        for client in (first, *clients):
+            client.close()
+        await coordinator.stop()
+        assert each < 10 * 1024, f"{each / 1024:.0f} KiB"
 
     asyncio.run(main())
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from trainjob_api.contract import SyncReply
 from trainjob_api.v1alpha1 import TrainJob
+from trainjob_operator.agents.answers import Answer, Held, Known, Read, refusal
 from trainjob_operator.agents.callers import Authenticate, Caller
-from trainjob_operator.agents.endpoint import Answer, Endpoint, Known, Read, refusal
+from trainjob_operator.agents.endpoint import Endpoint
 from trainjob_operator.agents.owners import FindOwner, Owners
 from trainjob_operator.agents.polls import Polls
 from trainjob_operator.agents.rate_limit import RateLimit
@@ -72,7 +73,7 @@ class Coordinator:
         self._transition = transition
         self._roster = Roster(master_key)
         self._limit = RateLimit[tuple[JobKey, str]]()
-        self._polls = Polls()
+        self._polls = Polls(self._reply)
         self._asked: dict[JobKey, set[str]] = {}
         """UIDs of pods whose next word is waited for; none that was not there at the job's last commit."""
         self._rechecks: set[JobKey] = set()
@@ -145,14 +146,22 @@ class Coordinator:
         await self._endpoint.stop()
 
     async def serve(self, token: str, body: bytes) -> Answer:
-        """One request whose body is here already."""
+        """One request whose body is here already, until it is answered."""
 
         async def read() -> bytes:
             return body
 
-        return await self.answer(token, read)
+        answer = await self.answer(token, read)
+        if isinstance(answer, Answer):
+            return answer
+        over: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer.then(lambda said: None if over.done() else over.set_result(said))
+        try:
+            return await over
+        finally:
+            answer.hang_up()
 
-    async def answer(self, token: str, read: Read, known: Known = lambda who: None) -> Answer:
+    async def answer(self, token: str, read: Read, known: Known = lambda who: None) -> Answer | Held:
         """One request: authenticate, read, parse, sync. Everything but the socket, which hears by `known` that the
         token is good. Nothing of the body is read before that: anybody may send one. Raises what `read` raises.
         """
@@ -180,8 +189,7 @@ class Coordinator:
         except _Refused as error:
             self._refused(error.why)
             return refusal(error.status, str(error))
-        reply = await self._poll(asker)
-        return Answer(200, dict(reply))
+        return await self._poll(asker)
 
     async def _taken(self, caller: Caller, read: Read) -> Asker:
         """Read and take the report in; what is left of it while the poll is open. Raises _Refused."""
@@ -214,20 +222,24 @@ class Coordinator:
         elif news is News.PROGRESS:
             self._show_progress(report.key)
 
-    async def _poll(self, asker: Asker) -> SyncReply:
+    async def _poll(self, asker: Asker) -> Answer | Held:
         """Answer with the agent's instruction: at once if it has not acknowledged it, else when it changes, a newer
         report of the same pod comes, or the long poll is over."""
         poll = self._polls.open(asker)
+        held = False
         try:
             if self._roster.is_unknown(asker):
                 await self._look_for_owner(asker)
-            if not (asker.last or self._closing or self._roster.has_news_for(asker)):
-                await poll.wait()
+            held = not (asker.last or self._closing or poll.answered or self._roster.has_news_for(asker))
         finally:
-            self._polls.close(poll)
-        return SyncReply(
-            transition=self._transition, instruction=self._roster.instruction(asker), pace_s=self._pace_s()
-        )
+            if not held:
+                self._polls.close(poll)
+        return poll if held else self._reply(asker)
+
+    def _reply(self, asker: Asker) -> Answer:
+        """What the agent is told now."""
+        instruction = self._roster.instruction(asker)
+        return Answer(200, dict(SyncReply(transition=self._transition, instruction=instruction, pace_s=self._pace_s())))
 
     # --- Inside -------------------------------------------------------------------------------------------------------
 

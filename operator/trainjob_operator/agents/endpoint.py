@@ -1,65 +1,37 @@
-"""The thin HTTP layer under the coordinator: bytes in, bytes out. health.py serves the probes; no other operator module
-serves HTTP.
+"""The thin HTTP layer under the coordinator: two routes, bounds, start and stop. health.py serves the probes; no other
+operator module serves HTTP.
 
-`POST /v1/sync` and `GET /healthz`. Bodies are bounded here in size, in time and all together, connections in `gate.py`.
-What they mean is the coordinator's business, which also says when a body is worth reading: not before its token is.
+`POST /v1/sync` and `GET /healthz`. Bodies are bounded here in size, in time and all together, connections in `gate.py`;
+what goes over one is `connection.py`. What a body means is the coordinator's business, which also says when it is worth
+reading: not before its token is. It is not aiohttp that serves: of each open poll that keeps a task, a parser and the
+head of the request, more than twice as much as the connection itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
+import contextlib
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from aiohttp import HttpVersion11, StreamReader, web
-from aiohttp.http_parser import RawRequestMessage
-
 from trainjob_api import contract
+from trainjob_operator.agents.answers import Answer, Held, Serve, refusal
+from trainjob_operator.agents.connection import Connection
 from trainjob_operator.agents.gate import Gate
+from trainjob_operator.agents.request_head import Head
 
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send a body."""
-IDLE_S = 60.0
-"""How long a connection may stay without a request; agents need a moment between two."""
 BODIES_LIMIT = 16 * 1024 * 1024
 """Bytes of all bodies that are being read at one moment; the next ones wait."""
-READ_BUFFER = 4 * 1024
-"""Bytes that a connection may bring before anybody asks for them."""
-LINGER_S = 2.0
-"""So long a body that nobody wants is thrown away, so that its sender gets to read why."""
 SHUTDOWN_S = 2.0
 SYNC_PATH = "/v1/sync"
 HEALTH_PATH = "/healthz"
 _SYNC_METHODS = ("POST",)
 _METHODS = {SYNC_PATH: _SYNC_METHODS, HEALTH_PATH: ("GET", "HEAD")}
 
-
-@dataclass(frozen=True)
-class Answer:
-    """Status and JSON body of a reply."""
-
-    status: int
-    body: Mapping[str, Any]
-    retry_after_s: float | None = None
-    """Not before then is it worth another try; sent as Retry-After in whole seconds."""
-
-
-def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> Answer:
-    """An error reply: one sentence."""
-    return Answer(status, {"error": sentence}, retry_after_s)
-
-
-Known = Callable[[str | None], None]
-"""Says that the caller has shown a good token: which pod's (UID), None where it is no pod's."""
-Read = Callable[[], Awaitable[bytes]]
-"""Reads the body."""
-Serve = Callable[[str, Read, Known], Awaitable[Answer]]
-"""(bearer token or "", read, known) -> the answer to a sync; may take as long as a long poll."""
 Health = Callable[[], Mapping[str, Any]]
 
 
@@ -109,7 +81,8 @@ class Endpoint:
         self._serve = serve
         self._health = health
         self._refused = refused
-        self._runner: web.ServerRunner | None = None
+        self._connections: set[Connection] = set()
+        self._none_left = asyncio.Event()
         self._gate: Gate | None = None
         self._room = _Room(BODIES_LIMIT)
 
@@ -122,20 +95,7 @@ class Endpoint:
         """Listen, with TLS if there is a context; the base URL (port 0: any free one). Raises OSError when the
         address is taken.
         """
-        # Two routes need no router, signals and middlewares, which cost as much as a report's own work.
-        # handler_cancellation: a client that hung up must not keep its poll open.
-        server = web.Server(
-            self._routed,
-            request_factory=_request,
-            access_log=None,
-            handler_cancellation=True,
-            keepalive_timeout=IDLE_S,
-            lingering_time=LINGER_S,
-            read_bufsize=READ_BUFFER,
-        )
-        self._runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
-        await self._runner.setup()
-        self._gate = Gate(server, self._refused)
+        self._gate = Gate(self._connection, self._refused)
         try:
             self._gate.listen(host, port, ssl_context)
         except OSError:
@@ -149,80 +109,67 @@ class Endpoint:
         if self._gate is not None:
             await self._gate.close()
             self._gate = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        for connection in tuple(self._connections):
+            connection.close()
+        await self._until_none_is_left()
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        for connection in tuple(self._connections):
+            connection.abort()
+        await self._until_none_is_left()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _routed(self, request: web.BaseRequest) -> web.Response:
-        methods = _METHODS.get(request.path)
+    async def _until_none_is_left(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_S):
+                while self._connections:
+                    self._none_left.clear()
+                    await self._none_left.wait()
+
+    def _connection(self) -> Connection:
+        """For one that the gate lets in."""
+        return Connection(self._routed, self._connections.add, self._ended)
+
+    def _ended(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._none_left.set()
+
+    async def _routed(self, connection: Connection, head: Head) -> Answer | Held:
+        methods = _METHODS.get(head.path)
         if methods is None:
-            return _response(refusal(404, f"there is nothing but {SYNC_PATH} and {HEALTH_PATH}"))
-        if request.method not in methods:
-            return _response(refusal(405, f"{request.path} takes {methods[0]} alone"))
-        return await self._sync(request) if methods is _SYNC_METHODS else _response(Answer(200, self._health()))
-
-    async def _sync(self, request: web.BaseRequest) -> web.Response:
+            return refusal(404, f"there is nothing but {SYNC_PATH} and {HEALTH_PATH}")
+        if head.method not in methods:
+            return refusal(405, f"{head.path} takes {methods[0]} alone")
+        if methods is not _SYNC_METHODS:
+            return Answer(200, self._health())
         try:
-            answer = await self._serve(
-                _bearer(request), lambda: self._read(request), lambda who: self._know(request, who)
+            return await self._serve(
+                head.token,
+                lambda: self._read(connection, head.length),
+                lambda pod: self._know(connection, pod),
             )
         except _Unreadable as error:
-            answer = error.answer
-        return _response(answer)
+            return error.answer
 
-    async def _read(self, request: web.BaseRequest) -> bytes:
-        """The body, as soon as there is room for it. Raises _Unreadable."""
-        limit = contract.SYNC_BODY_LIMIT
-        try:
-            if request.content.is_eof():  # it came with its head, as nearly all do, and takes neither room nor time
-                body = request.content.read_nowait()
-                if len(body) > limit:
-                    raise web.HTTPRequestEntityTooLarge(limit)
-                return body
-            size = min(request.content_length or limit, limit)
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                await self._room.take(size)
-                try:
-                    await _invite(request)
-                    return await request.read()
-                finally:
-                    self._room.give(size)
-        except web.HTTPRequestEntityTooLarge:
+    async def _read(self, connection: Connection, length: int) -> bytes:
+        """The body, as soon as there is room for it. Raises _Unreadable, HungUp."""
+        if length > contract.SYNC_BODY_LIMIT:
             self._refused("too large")
-            text = f"the body is larger than {limit} bytes"
-            raise _Unreadable(refusal(413, text)) from None
+            raise _Unreadable(refusal(413, f"the body is larger than {contract.SYNC_BODY_LIMIT} bytes"))
+        if connection.body_is_here:  # it takes neither room nor time
+            return await connection.read()
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                await self._room.take(length)
+                try:
+                    return await connection.read()
+                finally:
+                    self._room.give(length)
         except TimeoutError:
             self._refused("too slow")
             text = f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s"
             raise _Unreadable(refusal(408, text)) from None
 
-    def _know(self, request: web.BaseRequest, who: str | None) -> None:
+    def _know(self, connection: Connection, pod: str | None) -> None:
         if self._gate is not None:
-            self._gate.know(request.protocol, who)
-
-
-def _request(
-    message: RawRequestMessage, payload: StreamReader, protocol: Any, writer: Any, task: Any
-) -> web.BaseRequest:
-    """A request whose body is bounded."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=contract.SYNC_BODY_LIMIT)
-
-
-async def _invite(request: web.BaseRequest) -> None:
-    """Its sender may wait to be told that the body is wanted."""
-    if request.version >= HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer has not begun
-
-
-def _bearer(request: web.BaseRequest) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _response(answer: Answer) -> web.Response:
-    headers = {"Content-Type": "application/json; charset=utf-8"}
-    if answer.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(answer.retry_after_s)))
-    return web.Response(body=json.dumps(answer.body).encode(), status=answer.status, headers=headers)
+            self._gate.know(connection, pod)

@@ -1,46 +1,83 @@
-"""The open polls of all agents: by job and pod, one each. Used by the coordinator, which says what is answered."""
+"""The open polls of all agents: by job and pod, one each. Used by the coordinator, which says what is answered.
+
+A poll that waits is its record here and a timer; no task waits for it. What ends it calls back, in a step of the event
+loop of its own: thousands may end at once, and each is answered with what is right then.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trainjob_api import contract
+from trainjob_operator.agents.answers import Answer, refusal
 from trainjob_operator.agents.reports import Asker
 from trainjob_operator.cluster import JobKey
 
+_log = logging.getLogger(__name__)
 
-@dataclass(eq=False)
+
 class Poll:
-    """An open request of one pod."""
+    """An open request of one pod; an `answers.Held`."""
 
-    asker: Asker
-    over: asyncio.Future[None]
+    __slots__ = ("_answered", "_polls", "_timer", "answered", "asker")
 
-    @property
-    def answered(self) -> bool:
-        return self.over.done()
+    def __init__(self, polls: Polls, asker: Asker) -> None:
+        self.asker = asker
+        self.answered = False
+        """It is held no longer."""
+        self._polls = polls
+        self._answered: Callable[[Answer], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def answer(self) -> None:
         """It is held no longer."""
-        if not self.over.done():
-            self.over.set_result(None)
+        if self.answered:
+            return
+        self.answered = True
+        if self._answered is not None:
+            self._stop_timer()
+            asyncio.get_running_loop().call_soon(self._end)
 
-    async def wait(self) -> None:
+    def then(self, answered: Callable[[Answer], None]) -> None:
         """Until it is answered, or has been open for as long as a poll may be."""
-        # A timer and a future: what each of thousands of agents that wait costs.
-        end = asyncio.get_running_loop().call_later(contract.LONG_POLL_S, self.answer)
+        loop = asyncio.get_running_loop()
+        self._answered = answered
+        if self.answered:
+            loop.call_soon(self._end)
+        else:
+            self._timer = loop.call_later(contract.LONG_POLL_S, self.answer)
+
+    def hang_up(self) -> None:
+        """Its agent no longer waits."""
+        self._answered, self.answered = None, True
+        self._stop_timer()
+        self._polls.close(self)
+
+    def _end(self) -> None:
+        answered, self._answered = self._answered, None
+        self._polls.close(self)
+        if answered is None:  # it hung up meanwhile
+            return
         try:
-            await self.over
-        finally:
-            end.cancel()
+            answer = self._polls.reply(self.asker)
+        except Exception:
+            _log.exception("a poll of pod %s could not be answered", self.asker.pod_uid)
+            answer = refusal(500, "the operator could not answer this; its log says why")
+        answered(answer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class Polls:
-    """Of one coordinator."""
+    """Of one coordinator. `reply` says what an agent is told now."""
 
-    def __init__(self) -> None:
+    def __init__(self, reply: Callable[[Asker], Answer]) -> None:
+        self.reply = reply
         self._open: dict[JobKey, dict[str, Poll]] = {}
 
     def __len__(self) -> int:
@@ -58,7 +95,7 @@ class Polls:
         older = polls.get(asker.pod_uid)
         if older is not None:
             older.answer()
-        polls[asker.pod_uid] = poll = Poll(asker, asyncio.get_running_loop().create_future())
+        polls[asker.pod_uid] = poll = Poll(self, asker)
         return poll
 
     def close(self, poll: Poll) -> None:

@@ -1,0 +1,44 @@
+"""What a request to the coordinator is answered with: at once, or once there is something to say. Made by
+`coordinator.py` and `polls.py`, sent by `connection.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and JSON body of a reply."""
+
+    status: int
+    body: Mapping[str, Any]
+    retry_after_s: float | None = None
+    """Not before then is it worth another try; sent as Retry-After in whole seconds."""
+
+
+def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> Answer:
+    """An error reply: one sentence."""
+    return Answer(status, {"error": sentence}, retry_after_s)
+
+
+class Held(Protocol):
+    """A request that is answered later. Thousands are held, so no task waits for one."""
+
+    def then(self, answered: Callable[[Answer], None]) -> None:
+        """Call this once, and not before this call has returned."""
+        ...
+
+    def hang_up(self) -> None:
+        """Who asked is gone: nothing is called any more."""
+        ...
+
+
+Known = Callable[[str | None], None]
+"""Says that the caller has shown a good token: which pod's (UID), None where it is no pod's."""
+Read = Callable[[], Awaitable[bytes]]
+"""Reads the body."""
+Serve = Callable[[str, Read, Known], Awaitable[Answer | Held]]
+"""(bearer token or "", read, known) -> the answer to a sync, or that it is held."""

@@ -1,0 +1,355 @@
+"""One client's connection, over a real loopback socket: what comes whole, in pieces, too much or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from support.patience import HANG_S
+from trainjob_api import contract
+from trainjob_operator.agents import connection, endpoint
+from trainjob_operator.agents.answers import Answer, Held, Known, Read, refusal
+from trainjob_operator.agents.endpoint import Endpoint
+from trainjob_operator.agents.request_head import HEAD_LIMIT
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def request(body: str = "", token: str = "good", *fields: str, length: int | None = None) -> bytes:
+    length = len(body) if length is None else length
+    lines = ("POST /v1/sync HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {length}")
+    return "".join(f"{line}\r\n" for line in (*lines, *fields, "")).encode() + body.encode()
+
+
+class Waiting:
+    """A request that is held until the test answers it."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.answered: Callable[[Answer], None] | None = None
+
+    def then(self, answered: Callable[[Answer], None]) -> None:
+        self.answered = answered
+
+    def hang_up(self) -> None:
+        self.site.hung_up += 1
+
+    def answer(self, said: str) -> None:
+        assert self.answered is not None
+        self.answered(Answer(200, {"said": said}))
+
+
+class Site:
+    """An endpoint whose answers repeat the body. Token `bad`: refused before it is read; `hold`: held; `broken`: a
+    fault; `never`: not answered.
+    """
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.waiting: list[Waiting] = []
+        self.hung_up = 0
+        self.served: list[str] = []
+        self.refused: list[str] = []
+        self.begun = 0
+        self.endpoint = Endpoint(self.serve, lambda: {"ok": True}, self.refused.append)
+
+    async def serve(self, token: str, read: Read, known: Known) -> Answer | Held:
+        if token == "bad":
+            return refusal(401, "this token is not accepted here")
+        if token == "broken":
+            raise RuntimeError("planted")
+        known(None)
+        self.begun += 1
+        body = (await read()).decode()
+        self.served.append(body)
+        if token == "never":
+            await asyncio.Event().wait()
+        if token == "hold":
+            self.waiting.append(Waiting(self))
+            return self.waiting[-1]
+        return Answer(200, {"said": body})
+
+    async def connect(self) -> Stream:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+def on_site(test: Callable[[Site], Awaitable[None]]) -> None:
+    async def main() -> None:
+        site = Site()
+        site.port = int((await site.endpoint.start("127.0.0.1", 0)).rpartition(":")[2])
+        try:
+            await asyncio.wait_for(test(site), HANG_S)
+        finally:
+            await asyncio.wait_for(site.endpoint.stop(), HANG_S)
+
+    asyncio.run(main())
+
+
+async def answer(stream: Stream) -> tuple[int, dict[str, Any], str]:
+    """Status, body and the head's text."""
+    head = (await stream[0].readuntil(b"\r\n\r\n")).decode()
+    length = int(head.partition("Content-Length: ")[2].split("\r\n")[0])
+    return int(head.split()[1]), json.loads(await stream[0].readexactly(length)), head
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(HANG_S):
+        while not condition():  # noqa: ASYNC110 (real sockets)
+            await asyncio.sleep(0.01)
+
+
+def test_a_request_that_comes_byte_by_byte_is_read_as_one_that_comes_whole() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        for byte in request("hello"):
+            stream[1].write(bytes([byte]))
+            await stream[1].drain()
+            await asyncio.sleep(0)
+        assert await answer(stream) == (200, {"said": "hello"}, _HEAD.format(17))
+
+    on_site(test)
+
+
+_HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n"
+
+
+def test_requests_that_come_at_once_are_answered_one_after_the_other() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("1", "hold") + request("2") + request("3", "bad") + request("4"))
+        await until(lambda: len(site.waiting) == 1)
+        assert site.served == ["1"], "the next waits for the answer to the first"
+        site.waiting[0].answer("first")
+        assert [(await answer(stream))[:2] for _ in range(4)] == [
+            (200, {"said": "first"}),
+            (200, {"said": "2"}),
+            (401, {"error": "this token is not accepted here"}),
+            (200, {"said": "4"}),
+        ]
+
+    on_site(test)
+
+
+def test_a_request_that_is_held_has_no_task() -> None:
+    """Thousands wait: each task would hold what it runs in."""
+
+    async def test(site: Site) -> None:
+        before = len(asyncio.all_tasks())
+        streams = [await site.connect() for _ in range(20)]
+        for stream in streams:
+            stream[1].write(request("x", "hold"))
+        await until(lambda: len(site.waiting) == 20 and len(asyncio.all_tasks()) <= before)
+        for number, waiting in enumerate(site.waiting):
+            waiting.answer(str(number))
+        answers = [await answer(stream) for stream in streams]
+        assert {status for status, _, _ in answers} == {200}
+        assert {body["said"] for _, body, _ in answers} == {str(number) for number in range(20)}
+
+    on_site(test)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [request("x", "hold"), request("x", "never"), request("x", length=10_000)],
+    ids=["held", "in a task", "in its body"],
+)
+def test_who_hangs_up_is_waited_for_no_longer(sent: bytes) -> None:
+    async def test(site: Site) -> None:
+        before = len(asyncio.all_tasks())
+        stream = await site.connect()
+        stream[1].write(sent)
+        await until(lambda: site.begun == 1 and (len(site.served) == 1 or b"10000" in sent))
+        stream[1].close()
+        await until(lambda: not site.endpoint._connections and len(asyncio.all_tasks()) <= before)
+        assert site.hung_up == len(site.waiting)
+        assert site.endpoint._room._left == endpoint.BODIES_LIMIT
+
+    on_site(test)
+
+
+def test_an_answer_to_who_has_hung_up_meanwhile_is_dropped() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "hold"))
+        await until(lambda: len(site.waiting) == 1)
+        stream[1].close()
+        await until(lambda: site.hung_up == 1)
+        site.waiting[0].answer("too late")
+        other = await site.connect()
+        other[1].write(request("y"))
+        assert (await answer(other))[1] == {"said": "y"}
+
+    on_site(test)
+
+
+def test_the_rest_of_a_body_that_nobody_wants_is_thrown_away_and_the_connection_stays() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x" * 100, "bad", length=200_100))
+        status, _, head = await answer(stream)
+        assert status == 401 and "close" not in head
+        stream[1].write(b"x" * 200_000 + request("next"))
+        assert (await answer(stream))[1] == {"said": "next"}
+
+    on_site(test)
+
+
+def test_the_rest_of_a_body_that_nobody_wants_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LINGER_S", 0.1)
+
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "bad", length=200_000))
+        assert (await answer(stream))[0] == 401
+        assert await _end(stream)
+
+    on_site(test)
+
+
+async def _end(stream: Stream) -> bool:
+    """Whether it was closed, with nothing more said."""
+    try:
+        return await stream[0].read() == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_connection_without_a_request_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 0.1)
+
+    async def test(site: Site) -> None:
+        for begun in (b"", b"POST /v1/sync HTTP/1.1\r\n"):
+            stream = await site.connect()
+            stream[1].write(request("x"))
+            assert (await answer(stream))[0] == 200
+            stream[1].write(begun)
+            assert await _end(stream)
+
+    on_site(test)
+
+
+def test_a_connection_that_waits_for_an_answer_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "IDLE_S", 0.05)
+
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "hold"))
+        await until(lambda: len(site.waiting) == 1)
+        await asyncio.sleep(0.2)
+        site.waiting[0].answer("here")
+        assert (await answer(stream))[1] == {"said": "here"}
+
+    on_site(test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /v1/sync HTTP/1.1\r\nX: " + b"x" * HEAD_LIMIT + b"\r\n\r\n", 431),
+        (b"x" * (HEAD_LIMIT + 1), 431),
+        (b"POST /v1/sync HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 411),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+    ],
+    ids=["a large head", "no head", "chunks", "TLS"],
+)
+def test_after_what_is_no_request_the_connection_ends(
+    sent: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LINGER_S", 0.1)
+
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(sent + request("smuggled"))
+        said, body, head = await answer(stream)
+        assert said == status and len(body["error"].split()) > 3 and "Connection: close" in head
+        assert await _end(stream) and not site.served
+
+    on_site(test)
+
+
+def test_who_wants_no_other_answer_gets_the_end() -> None:
+    async def test(site: Site) -> None:
+        for token in ("good", "hold"):
+            stream = await site.connect()
+            stream[1].write(request("x", token, "Connection: close"))
+            if token == "hold":
+                await until(lambda: len(site.waiting) == 1)
+                site.waiting[0].answer("x")
+            status, body, head = await answer(stream)
+            assert (status, body) == (200, {"said": "x"}) and "Connection: close" in head
+            assert await _end(stream)
+
+    on_site(test)
+
+
+def test_a_head_alone_is_answered_with_a_head_alone() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        for _ in range(2):
+            stream[1].write(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = (await stream[0].readuntil(b"\r\n\r\n")).decode()
+            assert head == _HEAD.format(len('{"ok": true}'))
+
+    on_site(test)
+
+
+def test_a_fault_is_answered_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "broken") + request("y"))
+        assert (await answer(stream))[0] == 500
+        assert (await answer(stream))[1] == {"said": "y"}
+
+    on_site(test)
+    assert "planted" in caplog.text
+
+
+def test_who_reads_no_answers_is_asked_nothing_more() -> None:
+    """Else its answers would pile up here."""
+
+    async def test(site: Site) -> None:
+        client = socket.create_connection(("127.0.0.1", site.port))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        many = request("x" * 2000) * 50
+        try:
+            async with asyncio.timeout(HANG_S):
+                while True:
+                    served = len(site.served)
+                    try:
+                        await asyncio.wait_for(loop.sock_sendall(client, many), 0.5)
+                    except TimeoutError:
+                        if len(site.served) == served:
+                            break
+            (one,) = site.endpoint._connections
+            assert one._transport is not None
+            assert one._transport.get_write_buffer_size() < 256 * 1024
+            assert len(one._received) < 512 * 1024
+        finally:
+            client.close()
+
+    on_site(test)
+
+
+def test_stop_waits_for_an_answer_but_not_for_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "SHUTDOWN_S", 0.3)
+
+    async def test(site: Site) -> None:
+        held, idle, slow = [await site.connect() for _ in range(3)]
+        held[1].write(request("x", "hold"))
+        slow[1].write(request("x", length=contract.SYNC_BODY_LIMIT))
+        await until(lambda: len(site.waiting) == 1 and len(site.endpoint._connections) == 3)
+        stopping = asyncio.ensure_future(site.endpoint.stop())
+        assert await _end(idle)
+        site.waiting[0].answer("last")
+        status, body, head = await answer(held)
+        assert (status, body) == (200, {"said": "last"}) and "Connection: close" in head
+        await stopping
+        assert await _end(slow) and not site.endpoint._connections
+
+    on_site(test)
