@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,16 @@ def sleeps() -> None:
     time.sleep(8)
 
 
-ODD = (holds_the_interpreter, pickles_much, sleeps)
+def reads_from_a_slow_disk() -> None:
+    """A piece now and then, for eight seconds."""
+    slowly = "for piece in $(seq 20); do sleep 0.4; echo piece; done"
+    with subprocess.Popen(["sh", "-c", slowly], stdout=subprocess.PIPE, bufsize=0) as disk:
+        assert disk.stdout is not None
+        while disk.stdout.read(16):
+            pass
+
+
+ODD = (holds_the_interpreter, pickles_much, sleeps, reads_from_a_slow_disk)
 
 
 def main(notes: Path, seconds: float) -> None:
