@@ -87,6 +87,4 @@ def test_a_laptop_that_sleeps_again_and_again_is_none(tmp_path: Path) -> None:
     assert job.returncode == 0, output.read_text()[-5000:]
     shown = subprocess.run([*tj, "hang", "laptop", "-o", "json"], env=environment, capture_output=True, text=True)
     assert json.loads(shown.stdout)["last"] is None, shown.stdout
-    status = subprocess.run([*tj, "status", "laptop", "-o", "json"], env=environment, capture_output=True, text=True)
-    found = json.loads(status.stdout)
-    print(f"{MINUTES:g} minutes, slept {slept} times, {found}")
+    print(f"{MINUTES:g} minutes, slept {slept} times")

@@ -115,6 +115,32 @@ def test_a_request_that_comes_byte_by_byte_is_read_as_one_that_comes_whole() -> 
     on_site(test)
 
 
+def test_a_body_in_a_thousand_pieces_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = [0]
+
+    class Counted(bytearray):
+        def __init__(self, made_of: bytes) -> None:
+            copied[0] += 1
+            super().__init__(made_of)
+
+    monkeypatch.setattr(connection, "bytearray", Counted, raising=False)
+
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        body = "x" * 1000
+        head, whole = request(length=len(body)), body.encode()
+        stream[1].write(head)
+        await until(lambda: site.begun == 1)
+        for at in range(len(whole)):
+            stream[1].write(whole[at : at + 1])
+            await stream[1].drain()
+            await asyncio.sleep(0)
+        assert (await answer(stream))[:2] == (200, {"said": body})
+        assert copied[0] <= 1
+
+    on_site(test)
+
+
 _HEAD = "HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n"
 
 

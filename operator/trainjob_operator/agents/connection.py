@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._made = made
         self._gone = gone
         self._transport: asyncio.Transport | None = None
-        self._received = b""
+        self._received: bytes | bytearray = b""
         """What has come and was not looked at yet."""
         self._head: Head | None = None
         """Of the request that is under way, until its body was read or it is held."""
@@ -107,7 +107,8 @@ class Connection(asyncio.Protocol):
             finally:
                 self._body = None
         self._head = None
-        body, self._received = self._received[: head.length], self._received[head.length :]
+        body = bytes(self._received[: head.length])
+        self._received = bytes(self._received[head.length :])
         return body
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class Connection(asyncio.Protocol):
             self._received, self._skip = data[int(self._skip) :], 0.0
             self._be_idle()
         else:
-            self._received += data
+            self._take(data)
             if not self._answering:
                 self._begin()
             elif self._body is not None and self.body_is_here and not self._body.done():
@@ -165,6 +166,15 @@ class Connection(asyncio.Protocol):
             self._read_no_more_than_asked()
 
     # --- Inside -------------------------------------------------------------------------------------------------------
+
+    def _take(self, data: bytes) -> None:
+        """Put behind what is there. A body that comes in a thousand pieces is not copied a thousand times."""
+        if not self._received:
+            self._received = data
+        elif isinstance(self._received, bytearray):
+            self._received.extend(data)
+        else:
+            self._received = bytearray(self._received + data)
 
     def _be_idle(self) -> None:
         """Between two requests."""
@@ -184,12 +194,12 @@ class Connection(asyncio.Protocol):
             self._refuse(BadHead(431, f"the head of the request is longer than {HEAD_LIMIT} bytes"))
         elif whole:
             try:
-                head = parse_head(text)
+                head = parse_head(bytes(text))
             except BadHead as error:
                 self._refuse(error)
                 return
             self._stop_timer()
-            self._head, self._answering, self._received = head, True, rest
+            self._head, self._answering, self._received = head, True, bytes(rest)
             self.task = asyncio.get_running_loop().create_task(self._answer(head))
 
     def _refuse(self, error: BadHead) -> None:
@@ -224,7 +234,7 @@ class Connection(asyncio.Protocol):
         rest = 0.0
         if unread is not None:  # nobody wanted its body, and whether one comes that has to be asked for is not known
             rest = math.inf if unread.asks_first else max(0, unread.length - len(self._received))
-            self._received = self._received[unread.length :]
+            self._received = bytes(self._received[unread.length :])
         self._write(answer, keeps and rest < math.inf and not self._closing, rest, with_body)
 
     def _write(self, answer: Answer, keeps: bool, rest: float, with_body: bool = True) -> None:
