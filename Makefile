@@ -33,12 +33,13 @@ test: $(STAMP) ## All tests, with their skips counted
 	@echo "test: unit, property, simulation and real-process tests"
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
-test-frameworks: $(STAMP) ## Lightning, Transformers, JAX, Orbax, TensorFlow, XGBoost, LightGBM, MPI, DeepSpeed and experiment trackers, in folders of their own
+test-frameworks: $(STAMP) ## Lightning, Transformers, trl, JAX, Orbax, TensorFlow, XGBoost, LightGBM, MPI, DeepSpeed and experiment trackers, in folders of their own
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt):$$($(BIN)/python tests/frameworks/environment.py requirements-orbax.txt) $(BIN)/python -m pytest tests/frameworks/test_orbax.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-tensorflow.txt) $(BIN)/python -m pytest tests/frameworks -k tensorflow $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-mpi.txt) $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-deepspeed.txt) $(BIN)/python -m pytest tests/frameworks/test_deepspeed.py tests/frameworks/test_save_kills.py $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trl.txt)/site-packages $(BIN)/python -m pytest tests/frameworks/test_trl.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
 
 test-gpu: $(STAMP) ## What needs an NVIDIA GPU, on all that there are; skipped with its reason where there is none

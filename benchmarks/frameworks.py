@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -81,12 +80,9 @@ def main() -> int:
     parser = arguments("python -m benchmarks.frameworks", __doc__, MEASUREMENTS)
     parser.add_argument("--libraries", type=Path, required=True, metavar="FOLDER", help="where the frameworks are")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tj-bench-") as name:
-        # As an image has them: of what lies elsewhere the ranks' parent learns nothing, as it may be the user's.
-        installed = Path(name, "site-packages")
-        installed.symlink_to(args.libraries)
-        os.environ["PYTHONPATH"] = str(installed)
-        return measure(args, lambda name: MEASUREMENTS[name](args.rounds))
+    # As an image has them: of what lies elsewhere the ranks' parent learns nothing, as it may be the user's.
+    os.environ["PYTHONPATH"] = str(args.libraries / "site-packages")
+    return measure(args, lambda name: MEASUREMENTS[name](args.rounds))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 `python tests/frameworks/environment.py requirements.txt`: run by `make test-frameworks` with .venv's Python. The folder is kept between
 clones, by what decides its content. Of `requirements-X.txt`, Debian packages of `packages-X.txt` are unpacked into its folder `debian`: no root
 is needed. On another system than Debian 12 there are none, and the tests that need them are skipped.
+
+The folder is there under the name `site-packages` too, inside itself: dill, for one, takes what lies elsewhere for the user's own code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -50,6 +53,12 @@ def install(requirements: Path, target: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
+def link_as_site_packages(target: Path) -> None:
+    """Two that make it at once make the same."""
+    with contextlib.suppress(FileExistsError):
+        (target / "site-packages").symlink_to(".")
+
+
 def unpack(packages: list[str], target: Path) -> None:
     """By apt-get, with lists of its own where the machine's are missing. Raises CalledProcessError, TimeoutExpired."""
     with tempfile.TemporaryDirectory() as name:
@@ -84,4 +93,5 @@ if __name__ == "__main__":
     if not folder(wanted).is_dir():
         print(f"frameworks: installing {wanted.name} (once)", file=sys.stderr)
         install(wanted, folder(wanted))
+    link_as_site_packages(folder(wanted))
     print(folder(wanted))
