@@ -1,7 +1,7 @@
 """PyTorch Lightning: its Trainer as the ranks of a TrainJob.
 
-A strategy tells Lightning which rank this is and where its device is (`ranks.py`); `ReportCallback` makes Lightning's
-own checkpoint file the job's (`reports.py`); `prepare_trainer` checks both and resumes.
+A strategy tells Lightning which rank this is and where its device is (`ranks.py`, `sharded.py`); `ReportCallback` makes
+Lightning's own checkpoint file the job's (`reports.py`); `prepare_trainer` checks both and resumes.
 Ray's names for these are in `trainjob.compat.ray_lightning`.
 """
 
@@ -16,12 +16,15 @@ from trainjob.integrations.lightning.ranks import (
     HOW,
     OfTheJob,
     TrainJobDDPStrategy,
-    TrainJobDeepSpeedStrategy,
     TrainJobEnvironment,
-    TrainJobFSDPStrategy,
     check_size,
 )
 from trainjob.integrations.lightning.reports import FILE, ReportCallback
+from trainjob.integrations.lightning.sharded import (
+    TrainJobDeepSpeedStrategy,
+    TrainJobFSDPStrategy,
+    TrainJobModelParallelStrategy,
+)
 from trainjob.session import calls
 from trainjob.session.errors import TrainJobError
 
@@ -31,6 +34,7 @@ __all__ = [
     "TrainJobDeepSpeedStrategy",
     "TrainJobEnvironment",
     "TrainJobFSDPStrategy",
+    "TrainJobModelParallelStrategy",
     "load_path",
     "prepare_trainer",
 ]

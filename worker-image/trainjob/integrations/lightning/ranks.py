@@ -1,4 +1,4 @@
-"""Lightning's view of the ranks of a TrainJob, and the strategies that bring it along.
+"""Lightning's view of the ranks of a TrainJob, and DDP's strategy, which brings it along (`sharded.py`: the others).
 
 Lightning else takes the number of ranks from `devices` and `num_nodes`, and each rank may train alone. The strategies
 also make the training loader resume at the next batch.
@@ -159,18 +159,6 @@ class TrainJobDDPStrategy(OfTheJob, pl.strategies.DDPStrategy):  # type: ignore[
         return with_fixed_order(model, {"device_ids": self.determine_ddp_device_ids(), **self._ddp_kwargs})
 
 
-class TrainJobFSDPStrategy(OfTheJob, pl.strategies.FSDPStrategy):  # type: ignore[misc]
-    """`FSDPStrategy` over the ranks of the job; takes the same arguments."""
-
-    strategy_name = "trainjob_fsdp"
-
-
-class TrainJobDeepSpeedStrategy(OfTheJob, pl.strategies.DeepSpeedStrategy):  # type: ignore[misc]
-    """`DeepSpeedStrategy` over the ranks of the job; takes the same arguments, and needs deepspeed."""
-
-    strategy_name = "trainjob_deepspeed"
-
-
 def _is_for_training(trainer: Any) -> bool:
     return bool(trainer.training) and trainer.overfit_batches == 0
 
@@ -185,6 +173,22 @@ def _epoch_to_be_run(trainer: Any) -> int:
         loop.restarting and loop.epoch_loop.batch_progress.is_last_batch and progress.processed < progress.started
     )
     return int(progress.processed) + bool(after_last)
+
+
+def count_for(trainer: Any, saved_ranks: int) -> None:
+    """Has Lightning count the batches of the epoch that it resumes as those of this number of ranks: it leaves the
+    epoch when it has counted to its length, whatever the loader still has. The loader itself continues where so many
+    ranks have left it (`Position.restore`).
+    """
+    ranks = calls.get_context().world_size
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    if saved_ranks == ranks or trainer.num_training_batches == float("inf"):
+        return
+    current = progress.current
+    done = trainer.num_training_batches if progress.is_last_batch else current.processed * saved_ranks // ranks
+    ended = current.completed - current.processed  # -1: saved before Lightning has counted the batch as completed
+    current.ready = current.started = current.processed = done
+    current.completed = done + ended
 
 
 def _nothing_to_load(_: Any) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any, Callable, Dict, Optional
 
 from trainjob.integrations.lightning.library import pl
-from trainjob.integrations.lightning.ranks import check_size
+from trainjob.integrations.lightning.ranks import check_size, count_for
 from trainjob.integrations.links import link_or_copy
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls, offering
@@ -52,16 +52,18 @@ class Reporting(_Base):  # type: ignore[misc]
         self._put_off = False
         self._wishes = Wishes()
         self._metrics: Dict[str, Any] = {}
+        self._saved_ranks: Optional[int] = None
 
     def state_dict(self) -> Dict[str, Any]:
         """The newest value of each metric: that of a validation stands in the reports until the next one, and after a
         restart too.
         """
-        return {"metrics": dict(self._metrics)}
+        return {"metrics": dict(self._metrics), "ranks": calls.get_context().world_size}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As it was saved."""
         self._metrics = dict(state_dict.get("metrics", {}))
+        self._saved_ranks = state_dict.get("ranks")
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuses a trainer whose ranks would train alone."""
@@ -70,6 +72,9 @@ class Reporting(_Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """What is resumed was reported."""
         self._reported_step = trainer.global_step
+        saved_ranks, self._saved_ranks = self._saved_ranks, None
+        if saved_ranks is not None:
+            count_for(trainer, saved_ranks)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
         """After each n-th step; that of an epoch's last batch at the epoch's end: a file of before its validation
