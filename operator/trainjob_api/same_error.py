@@ -32,6 +32,12 @@ def by_any_process(text: str) -> str:
     return text
 
 
+def same_sentence(one: str, other: str) -> bool:
+    """Whether two causes, as they are told in a sentence each, are the same one."""
+    (first, *_), (second, *_) = [by_any_process(each.strip()).split("\n") for each in (one, other)]
+    return first == second
+
+
 def same(one: str, other: str) -> bool:
     """Whether two tracebacks are of the same error, at the same place. Each may have lost its beginning to a limit."""
     short, long = sorted((by_any_process(one.rstrip()), by_any_process(other.rstrip())), key=len)

@@ -232,13 +232,30 @@ ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3, in <modu
 )
 def test_an_error_that_comes_again_says_so_and_how_to_stop(again: dict[str, object], said: bool) -> None:
     first = failure(traceback=ERROR.format(9))
-    found = texts(job({"lastFailure": first}), job({"lastFailure": {**first, **again}}))
+    many = {"failurePolicy": {"maxFailures": 9}}
+    found = texts(job({"lastFailure": first}, **many), job({"lastFailure": {**first, **again}}, **many))
     assert found[0].startswith(f"attempt {again['attempt']} failed: ")
     assert found[1:] == (
         [
-            "attempt 2 ended by the same error as attempt 1. If a restart cannot mend that, `tj stop digits` ends the job; "
+            "attempt 2 ended by the same cause as attempt 1. If a restart cannot mend that, `tj stop digits` ends the job; "
             "--max-failures (maxFailures) limits the restarts"
         ]
         if said
         else []
     )
+
+
+def test_a_job_that_soon_ends_by_itself_is_not_told_to_be_stopped() -> None:
+    """Of a killed process of a DataLoader too, whose pid differs."""
+    lost = "rank 0 on digits-0 lost its DataLoader: process {} of it was killed by SIGKILL"
+    first = failure(message=lost.format(7), reason=contract.REASON_SIGNAL, traceback=None)
+    second = {**first, "attempt": 2, "message": lost.format(9)}
+    counted = {"lastFailure": second, "failures": {"counted": 2}}
+    found = texts(
+        job({"lastFailure": first}, failurePolicy={"maxFailures": 3}), job(counted, failurePolicy={"maxFailures": 3})
+    )
+    assert found[1:] == ["attempt 2 ended by the same cause as attempt 1"]
+    found = texts(
+        job({"lastFailure": first}, failurePolicy={"maxFailures": -1}), job(counted, failurePolicy={"maxFailures": -1})
+    )
+    assert "`tj stop digits` ends the job" in found[1]

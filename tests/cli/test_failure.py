@@ -73,9 +73,13 @@ def test_the_headline_says_what_is_known(given: dict[str, object], text: str) ->
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("lost its DataLoader: process 7 of it was killed by SIGKILL (by somebody ...)", "If memory ran out, use less"),
+        (
+            "lost its DataLoader: process 7 of it was killed by SIGKILL (by somebody ...)",
+            "If `dmesg | tail` shows that memory ran out, use less",
+        ),
         ("lost its DataLoader: process 7 of it was killed by SIGBUS (shared ...)", "Make /dev/shm larger"),
-        ("lost its DataLoader: process 7 of it was killed by SIGSEGV", "Try the DataLoader with num_workers=0"),
+        ("lost its DataLoader: process 7 of it was killed by SIGTERM", "Something told it to end"),
+        ("lost its DataLoader: process 7 of it was killed by SIGSEGV", "It crashed in native code that loads data"),
     ],
 )
 def test_a_killed_data_loader_has_a_way_out_by_its_signal(message: str, said: str) -> None:
@@ -219,3 +223,24 @@ def test_a_checkpoint_of_the_run_before_is_not_denied() -> None:
     ):
         assert "  saved: nothing new; checkpoint 1-1-2 is there from before" in lines
         assert "resumes from that checkpoint" in lines[-1]
+
+
+def test_attempts_that_ended_by_the_same_cause_are_told_together() -> None:
+    lost = "rank 0 on digits-0 lost its DataLoader: process {} of it was killed by SIGKILL"
+
+    def explained(*positions: int) -> str:
+        history = [
+            {"attempt": 2 + at, "cause": "Started", "startedAt": "2030-01-01T00:00:00Z", "worldSize": 2,
+             "position": position, "message": lost.format(70 + at)}
+            for at, position in enumerate(positions)
+        ]  # fmt: skip
+        other = {**history[0], "attempt": 1, "message": "rank 1 on digits-1 was killed by SIGKILL"}
+        told = failure(attempt=len(positions) + 1, message=lost.format(99), reason=contract.REASON_SIGNAL)
+        failed = condition("Failed", "True", contract.REASON_LIMIT)
+        return "\n".join(
+            explain(job({"conditions": [failed], "lastFailure": told, "history": [other, *history]}), RETRY)
+        )
+
+    assert "  attempts 2 to 4 ended by the same cause, each after report 12\n" in explained(12, 12, 12)
+    assert "  attempts 2 to 4 ended by the same cause\n" in explained(12, 13, 12)
+    assert "by the same cause" not in explained(12)

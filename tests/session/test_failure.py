@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import textwrap
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainjob.session import errors
-from trainjob.session.failure import describe, format_traceback, is_communication
+from trainjob.session.failure import describe, format_traceback, is_communication, loader_kill
 
 DistBackendError = type("DistBackendError", (RuntimeError,), {})
 
@@ -241,3 +242,28 @@ def test_a_cause_without_a_line_of_the_users_is_one_line(fresh_session: None, tm
     lines = format_traceback(error).splitlines()
     assert lines[0].startswith("TypeError: cannot pickle") and "direct cause" in lines[2]
     assert "Checkpoint.from_dict({'inner'" in format_traceback(error) and "dict_file.py" not in format_traceback(error)
+
+
+def test_of_a_killed_process_of_a_data_loader_the_users_line_is_printed_and_no_librarys(tmp_path: Path) -> None:
+    """As torch raises it: inside of whatever the main thread was at, and then once more."""
+    error = _raised(
+        tmp_path,
+        """
+        import json
+        def unpack(text):
+            raise RuntimeError("DataLoader worker (pid 7568) is killed by signal: Killed. ")
+        def main():
+            try:
+                json.loads("{}", object_hook=unpack)
+            except RuntimeError as error:
+                raise RuntimeError("DataLoader worker (pid(s) 7568) exited unexpectedly") from error
+        main()
+        """,
+    )
+    shown = loader_kill(error)
+    assert shown is not None
+    text = "".join(traceback.format_exception(type(shown), shown, shown.__traceback__))
+    assert text.endswith("RuntimeError: DataLoader worker (pid 7568) is killed by signal: Killed. \n")
+    assert "in main" in text and "json/" not in text
+    assert "direct cause" not in text and text.count("Traceback") == 1
+    assert loader_kill(ValueError("is killed by signal: Killed")) is None

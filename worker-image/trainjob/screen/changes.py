@@ -94,15 +94,31 @@ def _ended(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
     found = [f"attempt {failure.attempt} failed: {failures.headline(failure)} [{failure.reason}; {budget}]"]
     if _is_the_same(failure, before):
         found.append(
-            f"attempt {failure.attempt} ended by the same error as attempt {failure.attempt - 1}. If a restart cannot "
-            f"mend that, `tj stop {job.metadata.name}` ends the job; --max-failures (maxFailures) limits the restarts"
+            f"attempt {failure.attempt} ended by the same cause as attempt {failure.attempt - 1}"
+            + _how_to_end(job, most - used)
         )
     return [Change(Kind.FAILURE, text) for text in found]
+
+
+_MANY = 3
+"""Restarts that are left: a person need not wait for them."""
+
+
+def _how_to_end(job: TrainJob, left: int) -> str:
+    """Where the budget does not end it soon."""
+    if 0 <= left < _MANY and job.spec.failure_policy.max_failures >= 0:
+        return ""
+    return (
+        f". If a restart cannot mend that, `tj stop {job.metadata.name}` ends the job; --max-failures (maxFailures) "
+        "limits the restarts"
+    )
 
 
 def _is_the_same(failure: Failure, before: Failure | None) -> bool:
     if before is None or before.attempt != failure.attempt - 1 or before.reason != failure.reason:
         return False
+    if failure.reason != contract.REASON_USER_ERROR:
+        return same_error.same_sentence(failures.headline(failure), failures.headline(before))
     if not failure.traceback or not before.traceback:
         return False
     return same_error.same(failure.traceback, before.traceback)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from trainjob.screen import missing_module, wording
 from trainjob.screen.asked import Asker, in_words_of
-from trainjob_api import contract
+from trainjob_api import contract, same_error
 
 if TYPE_CHECKING:
-    from trainjob_api.v1alpha1 import Failure, TrainJob
+    from trainjob_api.v1alpha1 import Failure, HistoryEntry, TrainJob, TrainJobStatus
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3[.0-9]*/|^<")
@@ -138,6 +138,21 @@ def by_its_words(failure: Failure, *, on_a_cluster: bool = False, in_python: boo
     return None if found is None else _filled(found, failure)
 
 
+_LOADER_CRASHED = (
+    "It crashed in native code that loads data (a decoder, an extension): DataLoader(num_workers=0) shows where"
+)
+_BY_HAND = (
+    "Something told it to end: a script, a scheduler, or a person. Unless it comes again there is nothing to mend"
+)
+_OF_A_LOADER = {
+    "SIGBUS": "Make /dev/shm larger (`df -h /dev/shm`), or give the DataLoader fewer processes (num_workers)",
+    "SIGKILL": "If `dmesg | tail` shows that memory ran out, use less: fewer processes of the DataLoader "
+    "(num_workers), smaller batches. If it shows nothing, a person or a program killed it",
+    **dict.fromkeys(("SIGTERM", "SIGINT", "SIGHUP"), _BY_HAND),
+}
+"""What to do about a process of a DataLoader that was killed, by the signal."""
+
+
 def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | None:
     said = f"{failure.message}\n{failure.traceback or ''}"
     missing = _MISSING.search(said)
@@ -148,13 +163,7 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
             else "It crashed in native code: does a library not fit this torch, Python or driver?"
         )
     if "lost its DataLoader: " in failure.message:
-        return (
-            "Make /dev/shm larger, or give the DataLoader fewer processes (num_workers)"
-            if "SIGBUS" in failure.message
-            else "If memory ran out, use less: fewer processes of the DataLoader (num_workers), smaller batches"
-            if "SIGKILL" in failure.message
-            else "Try the DataLoader with num_workers=0: it then shows the error where it is"
-        )
+        return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
     if failure.exit_code == 2 and ": error: " in failure.message and not in_python:
         return "Correct the script's arguments, which follow --"
     if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
@@ -228,6 +237,7 @@ def explain(
         lines = [f"{job.metadata.name} failed: {headline(failure)}", *([] if shown else _indented(frames(failure), 4))]
         above = ", its traceback is above" if shown and budget else ""
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
+        lines += _repeated(status, failure)
         why = why_no_more(verdict, headline(failure))
         if budget:
             last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
@@ -247,6 +257,20 @@ def explain(
         else "  saved: no checkpoint yet"
     )
     return [*lines, *last, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
+
+
+def _repeated(status: TrainJobStatus, failure: Failure) -> list[str]:
+    """That attempts in a row ended by this cause, and whether at the same point."""
+    in_a_row: list[HistoryEntry] = []
+    for entry in reversed(status.history):
+        if not same_error.same_sentence(entry.message or "", headline(failure)):
+            break
+        in_a_row.append(entry)
+    if len(in_a_row) < 2:
+        return []
+    places = {entry.position for entry in in_a_row}
+    at = f", each after report {in_a_row[0].position}" if len(places) == 1 and in_a_row[0].position else ""
+    return [f"  attempts {in_a_row[-1].attempt} to {in_a_row[0].attempt} ended by the same cause{at}"]
 
 
 def frames(failure: Failure) -> str:

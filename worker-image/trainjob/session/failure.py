@@ -29,6 +29,7 @@ _WRAPPERS = re.compile(
     r"/torch/utils/_contextlib\.py$|/torch/_tensor\.py$|/torch/autograd/(__init__|graph)\.py$"
 )
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))).replace(os.sep, "/") + "/"
+_API = os.path.dirname(os.path.abspath(contract.__file__)).replace(os.sep, "/") + "/"
 _LIBRARY = re.compile(r"/(site|dist)-packages/|^<")
 _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 
@@ -36,6 +37,7 @@ _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 _COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
 # torch.save() to a full volume.
 _FULL_TEXT = re.compile(r"PytorchStreamWriter failed writing|No space left on device")
+_LOADER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ")
 _COMMUNICATION_TEXT = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
@@ -100,6 +102,30 @@ def own_frames_dropped(tb: Optional[TracebackType]) -> Optional[TracebackType]:
     while first is not None and _is_wrapper(first.tb_frame.f_code.co_filename):
         first = first.tb_next
     return first or tb
+
+
+def loader_kill(error: BaseException) -> Optional[BaseException]:
+    """What to print where a process of a DataLoader was killed: torch raises for it wherever the rank's main thread is,
+    and its frames tell nothing of the kill. The sentence that names the signal, at the caller's own frames. None: it is
+    something else.
+    """
+    for current in _raised_from(error):
+        if isinstance(current, RuntimeError) and _LOADER_KILLED.search(_text(current)):
+            shown = RuntimeError(_text(current))
+            shown.__suppress_context__ = True
+            return shown.with_traceback(_users(error.__traceback__) or _users(current.__traceback__))
+    return None
+
+
+def _users(tb: Optional[TracebackType]) -> Optional[TracebackType]:
+    """The frames of the user's own files; None: there are none."""
+    if tb is None:
+        return None
+    below = _users(tb.tb_next)
+    name = tb.tb_frame.f_code.co_filename
+    if not _is_user(name) or _is_wrapper(name) or _path(name).startswith(_API):
+        return below
+    return TracebackType(below, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
 
 
 def _raised_from(error: BaseException) -> Iterator[BaseException]:

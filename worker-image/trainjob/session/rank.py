@@ -200,7 +200,8 @@ def _end(kind: str, error: BaseException) -> NoReturn:
         print(f"{sys.executable}: {error}", file=sys.stderr)
     else:
         # The script may have set its own hook (rich, wandb, ...): it prints, the word to the agent went out before.
-        sys.excepthook(type(error), error, error.__traceback__)
+        shown = failure.loader_kill(error) or error
+        sys.excepthook(type(shown), shown, shown.__traceback__)
     sys.exit(1)
 
 
