@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from trainjob.cli import last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen.asked import Asker
 from trainjob_api import defaults
@@ -83,6 +84,7 @@ def conclude(
         lines, code = failure.explain(job, again, stored, shown=shown, budget=budget), CLI_JOB_FAILED
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
+    lines += last_good.lines(job, outcome.storage, again.command)
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code
 

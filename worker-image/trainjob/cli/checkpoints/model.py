@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 
@@ -10,10 +11,12 @@ from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.choice.inventory import Entry
 from trainjob.checkpoint.publishing.retention import Policy, find
 from trainjob.cli.checkpoints import places as checkpoint_places
+from trainjob.cli.checkpoints import weights
 from trainjob.cli.checkpoints.choice import Found, choose, look, nothing
 from trainjob.cli.checkpoints.contents import get_files
 from trainjob.cli.checkpoints.places import Place
 from trainjob.cli.errors import CommandError
+from trainjob.launch.job import is_s3
 from trainjob.screen import wording
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
@@ -42,7 +45,34 @@ def get(args: argparse.Namespace) -> int:
     step = "" if entry.manifest is None or entry.manifest.note.step is None else f" (step {entry.manifest.note.step})"
     print(f"tj  | {entry.id}{step}: {why}", file=sys.stderr)
     get_files(found, entry, args.into, whole=False)
+    _look_at_numbers(found, entry, args.into)
     return CLI_OK
+
+
+_LOOKED_AT = 10
+"""Earlier checkpoints that are read in search of one whose weights are numbers."""
+
+
+def _look_at_numbers(found: Found, entry: Entry, into: str) -> None:
+    """What was asked for is given; that it cannot be used is said, with the one that can."""
+    names = weights.broken(os.path.abspath(os.path.expanduser(into)))
+    if not names:
+        return
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    said = [f"tj  | warning: {', '.join(names[:_NAMED])}{more} of checkpoint {entry.id} hold NaN or infinity"]
+    earlier = [each for each in reversed(found.entries) if each.good and each.id < entry.id][:_LOOKED_AT]
+    here = [each for each in earlier if not is_s3(found.uri(each))]
+    good = next((each for each in here if weights.broken(found.uri(each)) == []), None)
+    if good is not None:
+        said.append(
+            f"next: checkpoint {good.id} is the newest before it whose weights are numbers: `tj model get "
+            f"{found.uri(good)} -o DIR` brings it, `tj run ... --resume-from {found.uri(good)}` trains on from it"
+        )
+    print(*said, sep="\n", file=sys.stderr)
+
+
+_NAMED = 3
+"""Tensors that are named."""
 
 
 def _scored(found: Found, place: Place, args: argparse.Namespace) -> Found:

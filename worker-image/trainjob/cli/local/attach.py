@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from trainjob.cli import last_good
 from trainjob.cli.local import find, listing
 from trainjob.cli.local.follow import follow
 from trainjob.launch.local.registry import output, records
@@ -74,5 +75,7 @@ def conclude(record: Record, *, shown: bool = False) -> int:
             f"next: `{listing.command(record)}` {find.continuing(job)}",
         ]
         code = CLI_STOPPED if state == records.STOPPED else CLI_ERROR
+    if job is not None:
+        lines += last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record))
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return code

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 
+from trainjob.cli import last_good
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import attach, find, listing, rank_processes, runs
 from trainjob.launch.local.registry import earlier, output, records
@@ -67,6 +68,9 @@ def _show(newest: Record, record: Record) -> None:
         print(*rows, sep="\n")
     print()
     print(*(advice(record, word) if record is newest else _of_an_earlier(record)), sep="\n")
+    if job is not None and word not in (records.RUNNING, records.STOPPING, records.ENDING):
+        for line in last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record)):
+            print(line.replace("  ", "      ", 1))
 
 
 def _facts(newest: Record, record: Record, at_the_end: str | None) -> list[tuple[str, str]]:
