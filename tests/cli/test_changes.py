@@ -259,3 +259,17 @@ def test_a_job_that_soon_ends_by_itself_is_not_told_to_be_stopped() -> None:
         job({"lastFailure": first}, failurePolicy={"maxFailures": -1}), job(counted, failurePolicy={"maxFailures": -1})
     )
     assert "`tj stop digits` ends the job" in found[1]
+
+
+def test_a_worker_that_takes_the_place_of_another_is_named_with_why() -> None:
+    broke = failure(pod="digits-1", message="rank 1 on digits-1 was killed by SIGKILL", reason=contract.REASON_SIGNAL)
+    before = job({"attempt": attempt(state="Ended", members="0-1"), "lastFailure": broke})
+    after = job({"attempt": attempt(2, members="0,2", cause="KilledBySignal"), "lastFailure": broke})
+    said = "worker digits-2 takes the place of digits-1: rank 1 on digits-1 was killed by SIGKILL"
+    assert said in texts(before, after)
+    lost = job({"attempt": attempt(2, members="0,2", cause="PodLost")})
+    assert "worker digits-2 takes the place of digits-1 [PodLost]" in texts(job({"attempt": attempt()}), lost)
+    same = job({"attempt": attempt(2)})
+    assert not [text for text in texts(job({"attempt": attempt()}), same) if "takes the place" in text]
+    grown = job({"attempt": attempt(2, members="0-2", workers=3, worldSize=3)})
+    assert not [text for text in texts(job({"attempt": attempt()}), grown) if "takes the place" in text]

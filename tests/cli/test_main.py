@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import sys
 import pytest
 
 from support.patience import HANG_S
+from trainjob.cli import slips
 from trainjob.cli.argument_types import job_name, seconds
 from trainjob.cli.main import main
+from trainjob.cli.parser import build
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_USAGE
 
 
@@ -93,8 +96,7 @@ def test_help_of_a_command_stands_on_either_side(capsys: pytest.CaptureFixture[s
         (["list", "--json"], "no option --json; did you mean -o json?", "`tj list --help`"),
         (["run", "train.py", "--json"], "unknown: --json", "go after --"),
         (["run", "train.py", "--nprocs", "2"], "no option --nprocs; did you mean --workers?", "go after --"),
-        (["checkpoints", "mine"], "if mine is a job: `tj checkpoints list mine`", "`tj checkpoints --help`"),
-        (["model", "mine"], "if mine is a job: `tj model get -o DIR mine`", "`tj model --help`"),
+        (["model", "mine"], "the following arguments are required: -o/--output-dir", "`tj model get --help`"),
         (
             ["run", "train.py", "--storage", "s3:/bucket"],
             "this version stores on paths and at s3://",
@@ -273,3 +275,31 @@ def test_times(text: str, found: float) -> None:
 @pytest.mark.parametrize("text", ["trainjob.trainjob.dev/digits", "tj/digits", "digits"])
 def test_a_job_s_name_as_kubectl_prints_it(text: str) -> None:
     assert job_name(text) == "digits"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("checkpoints mine", "checkpoints list mine"),
+        ("checkpoints mine -o json --all", "checkpoints list mine -o json --all"),
+        ("checkpoints mine show 1-1-2", "checkpoints show mine 1-1-2"),
+        ("model mine -o m", "model get mine -o m"),
+        ("checkpoints show mine", None),
+        ("checkpoints lits mine", None),
+        ("checkpoints remove mine 1-1-2", None),
+        ("checkpoints --help", None),
+        ("checkpoints", None),
+        ("list mine", None),
+    ],
+)
+def test_a_jobs_name_in_the_place_of_an_action_means_the_one_that_changes_nothing(
+    typed: str, meant: str | None
+) -> None:
+    assert slips.completed(typed.split()) == (meant or typed).split()
+
+
+def test_the_actions_are_those_of_the_grammar() -> None:
+    commands = next(each for each in build()._actions if isinstance(each, argparse._SubParsersAction)).choices
+    for name, actions in slips.ACTIONS.items():
+        (known,) = (each for each in commands[name]._actions if isinstance(each, argparse._SubParsersAction))
+        assert tuple(known.choices) == actions

@@ -176,3 +176,16 @@ def test_chained_tracebacks_that_come_in_turn_are_told_once_as_a_whole() -> None
     both = [line for pair in zip(of(0, chained), of(1, chained), strict=True) for line in pair]
     said = "r01 | (the same KeyError as r00's above)"
     assert shown(both) == [*of(0, chained), said]
+
+
+def test_another_ranks_traceback_is_not_taken_for_the_named_ones() -> None:
+    """The same exception at another place: the end shows that of the rank that the cause names."""
+    repeats = Repeats()
+    for line in of(0, ERROR):
+        repeats.take(line)
+    told = "\n".join(ERROR)
+    assert repeats.has_shown(told, "r00") and repeats.has_shown(told) and not repeats.has_shown(told, "r01")
+    for line in of(1, ERROR):
+        repeats.take(line)
+    repeats.release()
+    assert repeats.has_shown(told, "r01"), "it was said to be the same"

@@ -53,13 +53,6 @@ class Parser(argparse.ArgumentParser):
         instead = others.get(str(meant))
         if instead and (meant == value or not near) and (instead in (action.choices or ()) or instead.startswith("-")):
             near = [instead]
-        if not near and self.prog in slips.OF_A_JOB:
-            of_a_job = f"{slips.OF_A_JOB[self.prog]} {value}"
-            raise CommandError(
-                f"there is no command `{self.prog} {value}`; if {value} is a job: `{of_a_job}`",
-                next_step=f"`{self.prog} --help` shows the commands",
-                code=CLI_USAGE,
-            )
         guess = " or ".join(f"`{self.prog} {each}`" for each in near)
         raise CommandError(
             f"there is no command `{self.prog} {value}`" + (f"; did you mean {guess}?" if guess else ""),

@@ -47,6 +47,7 @@ def _dispatch(argv: list[str]) -> int:
     words, script_args = _split(argv)
     if words[:1] == ["help"] and len(words) > 1:  # as git and kubectl have it
         words = [*words[1:], "--help"]
+    words = slips.completed(words)
     parser = grammar.build()
     args, unknown = parser.parse_known_args(words)
     if args.version:

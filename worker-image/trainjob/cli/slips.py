@@ -44,8 +44,8 @@ COMMANDS = {
 }
 """Commands of other tools, and ours, by what stands before them."""
 
-OF_A_JOB = {"tj checkpoints": "tj checkpoints list", "tj model": "tj model get -o DIR"}
-"""What is meant where a job's name stands in the place of a command."""
+ACTIONS = {"checkpoints": ("list", "show", "verify", "download", "rm"), "model": ("get",)}
+"""Of commands of two words, the one first that a job's name alone means: it changes nothing."""
 
 _WORKERS = ("--nnodes", "--num-workers", "--num_workers", "--num-machines", "--num_machines", "--replicas", "--np")
 _RANKS = ("--nproc-per-node", "--nproc_per_node", "--num-processes", "--num_processes", "--nprocs", "--nproc")
@@ -82,6 +82,19 @@ ON_A_CLUSTER = (
 
 OUTPUT = {"--json": "-o json"}
 """The same for each command that has -o."""
+
+
+def completed(words: list[str]) -> list[str]:
+    """`checkpoints NAME` as `checkpoints list NAME`, and `checkpoints NAME show` as `checkpoints show NAME`; what may be
+    a slip in an action's name stays as it is.
+    """
+    actions = ACTIONS.get(words[0], ()) if len(words) > 1 else ()
+    if not actions or words[1].startswith("-") or words[1] in actions:
+        return words
+    if len(words) > 2 and words[2] in actions:
+        return [words[0], words[2], words[1], *words[3:]]
+    known = [*actions, *COMMANDS[f"tj {words[0]}"]]
+    return words if get_close_matches(words[1], known, 1, cutoff=0.7) else [words[0], actions[0], *words[1:]]
 
 
 def is_nodes(option: str) -> bool:

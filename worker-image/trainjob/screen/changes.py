@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import failure as failures
 from trainjob.screen import wording
-from trainjob_api import contract, nonfinite, same_error
+from trainjob_api import contract, nonfinite, same_error, slots
 
 if TYPE_CHECKING:
     from trainjob.screen.pace import Pace
-    from trainjob_api.v1alpha1 import Condition, Failure, Progress, TrainJob, TrainJobStatus
+    from trainjob_api.v1alpha1 import Attempt, Condition, Failure, Progress, TrainJob, TrainJobStatus
 
 WAITING = ("ResourcesCreated", "PodsScheduled", "WorkersReady")
 """Conditions that say what a start waits for, in the order in which they become true."""
@@ -138,9 +138,27 @@ def _began(old: TrainJobStatus | None, job: TrainJob) -> list[Change]:
                 f"[{attempt.cause}]",
             )
         )
+    if before is not None and before.number < attempt.number:
+        found += [Change(Kind.STATE, text) for text in _replaced(before, job)]
     same = before is not None and before.number == attempt.number and before.resumed_from == attempt.resumed_from
     if attempt.resumed_from and not same:
         found.append(Change(Kind.STATE, f"attempt {attempt.number} resumes from checkpoint {attempt.resumed_from}"))
+    return found
+
+
+def _replaced(before: Attempt, job: TrainJob) -> list[str]:
+    """Which worker takes whose place in an attempt that begins, and why; a change of size is told elsewhere."""
+    attempt, failure, name = job.status.attempt, job.status.last_failure, job.metadata.name
+    assert attempt is not None
+    earlier, now = slots.listed(before.members), slots.listed(attempt.members)
+    if len(earlier) != len(now):
+        return []
+    gone, new = ([slot for slot in one if slot not in other] for one, other in ((earlier, now), (now, earlier)))
+    found = []
+    for old, fresh in zip(gone, new, strict=True):
+        broke = failure is not None and failure.pod == f"{name}-{old}" and failure.attempt == before.number
+        why = f": {failures.headline(failure)}" if broke and failure is not None else f" [{attempt.cause}]"
+        found.append(f"worker {name}-{fresh} takes the place of {name}-{old}{why}")
     return found
 
 

@@ -109,9 +109,9 @@ class Once:
             self._display.line(line)
         self._display.note(text)
 
-    def has_shown(self, traceback: str) -> bool:
-        """Whether its lines passed here."""
-        return self._repeats.has_shown(traceback)
+    def has_shown(self, traceback: str, rank: int | None = None) -> bool:
+        """Whether its lines passed here, of that rank."""
+        return self._repeats.has_shown(traceback, None if rank is None else f"r{rank:02d}")
 
     def close(self) -> None:
         """Nothing is kept back at the end."""
@@ -123,8 +123,9 @@ class Once:
 def has_shown(display: Display, job: TrainJob) -> bool:
     """Whether the traceback of what ended a job was among the lines that this display was given and looked at."""
     failure = job.status.last_failure
-    traceback = failure.traceback if failure is not None else None
-    return bool(traceback) and isinstance(display, Once) and display.has_shown(traceback or "")
+    if failure is None or not failure.traceback or not isinstance(display, Once):
+        return False
+    return display.has_shown(failure.traceback, failure.rank)
 
 
 def choose(

@@ -37,6 +37,8 @@ class _Traceback:
     """Without what differs by process."""
     last: str = ""
     """The newest line that is not indented: the exception. Of a crash the first one."""
+    others: set[str] = field(default_factory=set)
+    """Ranks of which it was said that theirs is the same."""
     told: bool = False
     """The line with the exception has come; what may follow is the one that it was raised from."""
 
@@ -132,12 +134,15 @@ class Repeats:
         self._begin(rank).add(text)
         return [line]
 
-    def has_shown(self, traceback: str) -> bool:
-        """Whether one that came to the same exception was among the lines."""
+    def has_shown(self, traceback: str, rank: str | None = None) -> bool:
+        """Whether one of that rank that came to the same exception was among the lines, or was said to be the same as
+        one; `rank` None: of any.
+        """
         told = _Traceback("")
         for line in traceback.splitlines():
             told.add(line.rstrip())
-        return any(one.told and _MEANT.sub("", one.last) == told.last for one in self._seen)
+        seen = [one for one in self._seen if rank is None or rank == one.rank or rank in one.others]
+        return any(one.told and _MEANT.sub("", one.last) == told.last for one in seen)
 
     def release(self) -> list[str]:
         """No more lines come: what is still held."""
@@ -158,6 +163,7 @@ class Repeats:
         if same is None:
             return self._show(rank)
         del self._held[rank]
+        same.others.add(rank)
         said, rest = f"(the same {held.traceback.name} as {same.rank}'s above)", held.printed[len(mine) :]
         if said == self._said:  # another rank, or the next start, and nothing else was said between
             return rest

@@ -18,7 +18,7 @@ DESCRIPTION = f"""Look at a job's checkpoints, download them, remove them.
 
 {WHERE}"""
 
-LIST = """List the committed checkpoints of a job's newest run, oldest first.
+LIST = """List the committed checkpoints of a job's newest run, oldest first. `tj checkpoints JOB` does the same.
 
 Marks: latest (what a restart resumes from), best (by the job's score attribute), in use (what the running attempt
 started from), validated, validation open, validation failed, validation timed out (what became of its

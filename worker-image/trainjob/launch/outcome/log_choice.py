@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass
 
 from trainjob.agent import rank_names
-from trainjob.agent.rank_names import RANKS_LIMIT
 from trainjob.launch.errors import ConfigError
-from trainjob_api import defaults
+from trainjob_api import defaults, slots
 from trainjob_api.v1alpha1 import TrainJob
 
 SHOWN_RANKS = 8
@@ -61,21 +60,12 @@ def world_size(job: TrainJob) -> int:
 def workers(job: TrainJob) -> list[int]:
     """Slots in the order of their ranks: the newest attempt's members, before that the pods there are to be."""
     attempt = job.status.attempt
-    return _slots(attempt.members if attempt else job.status.slots)
-
-
-def _slots(text: str) -> list[int]:
-    found: list[int] = []
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match:
-            found += range(int(match[1]), min(int(match[2] or match[1]), int(match[1]) + RANKS_LIMIT) + 1)
-    return found
+    return slots.listed(attempt.members if attempt else job.status.slots)
 
 
 def is_spare(job: TrainJob, slot: int) -> bool:
     """Whether that pod's worker is a spare, in no attempt."""
-    return slot in _slots(job.status.spares) and slot not in workers(job)
+    return slot in slots.listed(job.status.spares) and slot not in workers(job)
 
 
 def first_rank(job: TrainJob, slot: int) -> int | None:
