@@ -85,8 +85,8 @@ OUTPUT = {"--json": "-o json"}
 
 
 def completed(words: list[str]) -> list[str]:
-    """`checkpoints NAME` as `checkpoints list NAME`, and `checkpoints NAME show` as `checkpoints show NAME`; what may be
-    a slip in an action's name stays as it is.
+    """`checkpoints NAME` as `checkpoints list NAME`, and `checkpoints NAME show` as `checkpoints show NAME`; what may
+    be a slip in an action's name stays as it is.
     """
     actions = ACTIONS.get(words[0], ()) if len(words) > 1 else ()
     if not actions or words[1].startswith("-") or words[1] in actions:
