@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from dataclasses import replace
 
@@ -36,6 +37,24 @@ def test_what_is_missing_is_installed_where_the_ranks_run() -> None:
     assert f"{sys.executable} -m pip install einops" in here
     there = advice(contract.REASON_USER_ERROR, missing, replace(RETRY, job="digits"))
     assert there == "Install einops in the workers' image, or correct the import (/w/train.py:61)"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("einopss", "did you mean einops? It is not installed either: `{} -m pip install einops`"),
+        ("CV2", "did you mean cv2? It is not installed either: `{} -m pip install opencv-python`"),
+    ],
+)
+def test_a_slip_in_a_known_name_that_is_not_installed_offers_that_one(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pkgutil, "iter_modules", lambda: iter(()))
+    missing = of(message=f"rank 0 raised ModuleNotFoundError: No module named '{name}'")
+    told = advice(contract.REASON_USER_ERROR, missing, RETRY)
+    assert told == f"Correct the import (/w/train.py:61): {said.format(sys.executable)}"
+    right = of(message="rank 0 raised ModuleNotFoundError: No module named 'sklearn.svm'")
+    assert advice(contract.REASON_USER_ERROR, right, RETRY).endswith("-m pip install scikit-learn`")
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,27 @@ def test_arguments_that_are_refused_twice_before_the_first_report_are_not_tried_
     assert (cost.fatal is not None and cost.fatal[0] == contract.REASON_EXIT) == fails
 
 
+@pytest.mark.parametrize(
+    ("said", "fields", "policy", "fails"),
+    [
+        ("train.py: error: unrecognized arguments: --lrr", {}, {}, True),
+        ("Error: No such option: --lrr", {}, {}, True),
+        ("", {}, {}, False),
+        ("train.py: error: unrecognized arguments: --lrr", {"reported_ever": True}, {}, False),
+        ("train.py: error: unrecognized arguments: --lrr", {}, {"max_failures": -1}, False),
+    ],
+)
+def test_arguments_that_the_scripts_parser_refuses_end_the_job_at_once(
+    said: str, fields: dict[str, bool], policy: dict[str, Any], fails: bool
+) -> None:
+    base: dict[str, Any] = {"progressed": False, "early": True, "reported_ever": False, "before": None}
+    message = "rank 0 on digits-0 ended with exit code 2" + (f": {said}" if said else "")
+    ended = incident(contract.REASON_EXIT, exit_code=2, message=message)
+    asked = FailurePolicy.model_validate({"max_failures": 3, **policy})
+    cost = charge(asked, Failures(counted=0), ended, Record(**base | fields), [1])
+    assert (cost.fatal is not None and "the same arguments" in cost.fatal[1]) == fails
+
+
 LOADER = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
 GONE = "RuntimeError: DataLoader worker (pid(s) {}) exited unexpectedly"
 

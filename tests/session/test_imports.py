@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,25 @@ def test_all_names_are_there_and_a_wrong_one_names_the_nearest() -> None:
     assert set(trainjob.__all__) <= set(dir(trainjob))
     with pytest.raises(AttributeError, match="did you mean 'report'"):
         trainjob.reprt  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "wrong", "right"),
+    [
+        ("trainjob", "Chekpoint", "Checkpoint"),
+        ("trainjob.errors", "StorageEror", "StorageError"),
+        ("trainjob.torch", "prepare_modell", "prepare_model"),
+        ("trainjob.collective", "barier", "barrier"),
+        ("trainjob.trackers", "CSVLoger", "CSVLogger"),
+    ],
+)
+def test_a_slip_in_an_import_names_the_right_one(module: str, wrong: str, right: str) -> None:
+    """`from ... import` drops what an AttributeError says, and Python 3.11 guesses nothing."""
+    with pytest.raises(ImportError, match=f"cannot import name '{wrong}' from '{module}'; did you mean '{right}'"):
+        exec(f"from {module} import {wrong}")
+    found = import_module(module)
+    assert not hasattr(found, wrong) and getattr(found, wrong, None) is None
+    with pytest.raises(AttributeError, match=f"did you mean '{right}'"):
+        getattr(found, wrong)
+    with pytest.raises(ImportError, match="quitesomethingelse"):
+        exec(f"from {module} import quitesomethingelse")

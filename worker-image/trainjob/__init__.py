@@ -162,17 +162,11 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_nearest(name)}")
+        unknown = import_module("trainjob.session.unknown_name")
+        raise unknown.error(__name__, name, [*__all__, *_SUBMODULES])
     value = globals()[name] = getattr(import_module(home), name)
     return value
 
 
 def __dir__() -> List[str]:
     return sorted({*__all__, *_SUBMODULES, *(name for name in globals() if name.startswith("__"))})
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [*__all__, *_SUBMODULES], n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

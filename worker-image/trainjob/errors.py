@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from trainjob.session import unknown_name
 from trainjob.session.errors import (
     AgentLostError,
     BarrierMismatchError,
@@ -48,4 +49,4 @@ def __getattr__(name: str) -> object:
     """The launcher's errors (PEP 562): ranks import this module, and never the launcher."""
     if name in _OF_THE_LAUNCHER:
         return getattr(importlib.import_module("trainjob.launch"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise unknown_name.error(__name__, name, __all__)

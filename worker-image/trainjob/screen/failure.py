@@ -237,7 +237,7 @@ def explain(
         lines = [f"{job.metadata.name} failed: {headline(failure)}", *([] if shown else _indented(frames(failure), 4))]
         above = ", its traceback is above" if shown and budget else ""
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
-        lines += _repeated(status, failure)
+        lines += _repeated(status, failure) if reason in _BUDGET else []
         why = why_no_more(verdict, headline(failure))
         if budget:
             last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
@@ -259,6 +259,10 @@ def explain(
     return [*lines, *last, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
 
 
+_BUDGET = (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)
+"""Verdicts that speak of no cause."""
+
+
 def _repeated(status: TrainJobStatus, failure: Failure) -> list[str]:
     """That attempts in a row ended by this cause, and whether at the same point."""
     in_a_row: list[HistoryEntry] = []
@@ -270,7 +274,8 @@ def _repeated(status: TrainJobStatus, failure: Failure) -> list[str]:
         return []
     places = {entry.position for entry in in_a_row}
     at = f", each after report {in_a_row[0].position}" if len(places) == 1 and in_a_row[0].position else ""
-    return [f"  attempts {in_a_row[-1].attempt} to {in_a_row[0].attempt} ended by the same cause{at}"]
+    between = "and" if len(in_a_row) == 2 else "to"
+    return [f"  attempts {in_a_row[-1].attempt} {between} {in_a_row[0].attempt} ended by the same cause{at}"]
 
 
 def frames(failure: Failure) -> str:
@@ -297,11 +302,7 @@ def _victims(failure: Failure) -> str:
 
 def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool) -> list[str]:
     """What to do about a failure that ended a job for that reason, and what starting it again then does."""
-    cause = (
-        failure.reason
-        if failure is not None and reason in (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)
-        else reason
-    )
+    cause = failure.reason if failure is not None and reason in _BUDGET else reason
     effect = "resumes from that checkpoint" if resumes else "starts again"
     said = advice(cause, failure, retry)
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{retry.command}` {effect}."]

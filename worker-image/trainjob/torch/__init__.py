@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, List
 
+from trainjob.session import unknown_name
+
 if TYPE_CHECKING:
     from trainjob.launch import TorchConfig, TorchTrainer
     from trainjob.torch.device import get_device, get_devices
@@ -57,7 +59,7 @@ _HOME: Dict[str, str] = {
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise unknown_name.error(__name__, name, __all__)
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

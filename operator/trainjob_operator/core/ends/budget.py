@@ -127,6 +127,8 @@ def _fatal(
     if rule is None and mistakes.asks_for_a_terminal(incident):
         return incident.reason, f"{incident.message}; a debugger has no terminal in a rank, and a restart gives it none"
     fresh = not (record.reported_ever or record.progressed)
+    if rule is None and policy.max_failures >= 0 and fresh and mistakes.refuses_its_arguments(incident):
+        return incident.reason, f"{incident.message}; a restart gives the script the same arguments"
     if rule is None and policy.max_failures >= 0 and fresh and mistakes.raised_again(incident, record.before):
         return (
             incident.reason,

@@ -17,6 +17,8 @@ _PASSING = re.compile(
 """In the last line of a traceback: the error may pass by itself, or be a machine's."""
 _KILLED = re.compile(r"is killed by signal")
 """Anywhere in it: torch's word for a process of a DataLoader that the kernel ended."""
+_REFUSAL = re.compile(r": (\S+: error|Error): ")
+"""What argparse, absl and click write, behind the sentence of the exit code."""
 _NO_TERMINAL = "bdb.BdbQuit"
 """What a debugger raises where its input has ended: a rank's has from the beginning."""
 
@@ -24,6 +26,14 @@ _NO_TERMINAL = "bdb.BdbQuit"
 def asks_for_a_terminal(incident: Incident) -> bool:
     """A debugger began in a rank (`breakpoint()`): it would in every attempt, and has no terminal in any."""
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
+
+
+def refuses_its_arguments(incident: Incident) -> bool:
+    """The script said so, in the words of its parser: it gets the same ones in every attempt. Exit code 2 alone is told
+    apart only by a second attempt (`raised_again`).
+    """
+    refused = incident.reason == contract.REASON_EXIT and incident.exit_code == contract.REFUSED_ARGUMENTS
+    return refused and _REFUSAL.search(incident.message) is not None
 
 
 def raised_again(incident: Incident, before: Failure | None) -> bool:
