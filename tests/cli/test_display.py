@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -118,3 +119,22 @@ def test_a_worker_cannot_move_the_cursor(clock: Clock) -> None:
     assert "\x1b[2J" not in written.getvalue()
     assert "\x1b]0;" not in written.getvalue()
     assert "r00 | ab" in written.getvalue()
+
+
+def test_checkpoints_that_have_no_line_are_counted_in_the_next_one(clock: Clock) -> None:
+    err = io.StringIO()
+    display = PlainDisplay(io.StringIO(), err, clock)
+
+    def saved(id_: str) -> None:
+        latest = {**checkpoint()["latest"], "id": id_}
+        display.status(job({"phase": "Running", "attempt": attempt(), "checkpoint": {"latest": latest}}))
+        clock.now += 1.5
+
+    for id_ in ("1-1-1", "1-1-2", "1-1-4", "1-2-1", "1-2-2", "1-2-4"):
+        saved(id_)
+    lines = [line for line in err.getvalue().splitlines() if "saved" in line]
+    assert [re.sub(r".*checkpoint (\S+) .*saved \([^)]*\)", r"\1", line) for line in lines] == [
+        "1-1-1",
+        "1-1-4 (2 others before it not shown)",
+        "1-2-2 (1 other before it not shown)",
+    ]

@@ -54,7 +54,7 @@ class DamagedError(StoreError):
         super().__init__(DAMAGED, message)
 
 
-_NEXT_SPACE = "Free space there (df -h {folder}), or keep fewer checkpoints (checkpoint.keep)."
+_NEXT_SPACE = "Free space there (df -h {mount}), or keep fewer checkpoints (checkpoint.keep)."
 _NEXT_RIGHTS = "Look at the rights (ls -ld {folder}), or name another folder."
 _NEXT_MOUNT = "Look at the mount (findmnt -T {folder})."
 _WRITING: Dict[int, Tuple[str, str, str]] = {
@@ -91,7 +91,7 @@ _UNKNOWN = (UNREADABLE, "the file system refused", _NEXT_MOUNT)
 
 def explain(error: OSError, doing: str, path: str, *, writing: bool, room: str = _NEXT_SPACE) -> Tuple[str, str]:
     """(kind, sentence) for a failed file operation. `doing` is an infinitive: "write", "read", "list". `room`: how more
-    of it is made there, with {folder}.
+    of it is made there, with {folder} or {mount}.
     """
     code = error.errno or 0
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "/"
@@ -99,11 +99,19 @@ def explain(error: OSError, doing: str, path: str, *, writing: bool, room: str =
         folder = os.path.dirname(folder)
     kind, cause, then = (_WRITING if writing else _READING).get(code) or _ALWAYS.get(code) or _UNKNOWN
     then = room if then is _NEXT_SPACE else then
-    fields = {"folder": _quoted(folder), "path": _quoted(path), "uid": os.geteuid()}
+    fields = {"folder": _quoted(folder), "mount": _quoted(_mount(folder)), "path": _quoted(path), "uid": os.geteuid()}
     return (
         kind,
         f"cannot {doing} {path}: {error.strerror or error}; likely {cause.format(**fields)}. {then.format(**fields)}",
     )
+
+
+def _mount(folder: str) -> str:
+    """The file system that it is on: short, whatever lies deep below."""
+    folder = os.path.realpath(folder)
+    while not os.path.ismount(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _quoted(path: str) -> str:

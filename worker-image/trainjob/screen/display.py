@@ -53,8 +53,9 @@ class PlainDisplay:
     def status(self, job: TrainJob) -> None:
         """Print what is new."""
         for change in self._story.goes_on(job):
-            if self._story.due(change.kind):
-                self.note(change.text)
+            line = self._story.line(change)
+            if line is not None:
+                self.note(line)
 
     def line(self, text: str) -> None:
         """Pass it on."""

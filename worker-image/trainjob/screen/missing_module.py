@@ -13,11 +13,13 @@ from collections.abc import Iterable
 ALIKE = 0.8
 """Of difflib: `pandsa` and `pandas`, `pytorch` and `torch` are above it, `einops` and what is usual are not."""
 
-_SAME = """accelerate albumentations bitsandbytes datasets diffusers einops evaluate fsspec gymnasium h5py huggingface_hub jax
-joblib keras kornia librosa lightgbm lightning matplotlib mlflow monai nltk numba numpy omegaconf onnx onnxruntime optuna
-orjson pandas peft polars pyarrow requests s3fs safetensors scipy seaborn sentencepiece spacy tensorboard tensorflow
-tiktoken timm tokenizers torch torchaudio torchdata torchmetrics torchtext torchvision tqdm transformers trl wandb
-webdataset xgboost zarr"""
+_SAME = """
+accelerate albumentations bitsandbytes datasets diffusers einops evaluate fsspec gymnasium h5py
+huggingface_hub jax joblib keras kornia librosa lightgbm lightning matplotlib mlflow monai nltk numba numpy
+omegaconf onnx onnxruntime optuna orjson pandas peft polars pyarrow requests s3fs safetensors scipy seaborn
+sentencepiece spacy tensorboard tensorflow tiktoken timm tokenizers torch torchaudio torchdata torchmetrics
+torchtext torchvision tqdm transformers trl wandb webdataset xgboost zarr
+"""
 KNOWN = {
     **{name: name for name in _SAME.split()},
     "cv2": "opencv-python",

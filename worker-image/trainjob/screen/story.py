@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.screen.changes import Change, Kind, changes, freshest
 from trainjob.screen.pace import Pace
 
@@ -30,6 +31,8 @@ class Story:
         self.pace = Pace()
         self._clock = clock
         self._said: dict[Kind, float] = {}
+        self._checkpoint: CheckpointId | None = None
+        """The last one that had a line of its own."""
 
     def goes_on(self, job: TrainJob) -> list[Change]:
         """Take in a status; what is new in it."""
@@ -41,6 +44,20 @@ class Story:
         found = changes(self.job, job, self.pace, now)
         self.job = job
         return found
+
+    def line(self, change: Change) -> str | None:
+        """The line to be shown now; None: it is held back. That of a checkpoint counts those before it without one."""
+        if not self.due(change.kind):
+            return None
+        latest = self.job.status.checkpoint.latest if self.job is not None else None
+        if change.kind is not Kind.CHECKPOINT or latest is None:
+            return change.text
+        last, newest = self._checkpoint, CheckpointId.parse(latest.id)
+        self._checkpoint = newest
+        same = last is not None and last[:2] == newest[:2]
+        between = newest.index - (last.index if same and last is not None else 0) - 1
+        others = "1 other" if between == 1 else f"{between} others"
+        return change.text + (f" ({others} before it not shown)" if between > 0 else "")
 
     def due(self, kind: Kind) -> bool:
         """Whether a line of a rationed kind may be shown now; counts it as shown."""

@@ -271,7 +271,7 @@ class Staging:
 
 
 _ROOM = (
-    "Free space there (df -h {folder}); on a cluster raise spec.checkpoint.staging.sizeLimit, which holds about two "
+    "Free space there (df -h {mount}); on a cluster raise spec.checkpoint.staging.sizeLimit, which holds about two "
     "checkpoints of a worker, and with medium Memory the container's memory limit too."
 )
 
