@@ -63,3 +63,18 @@ def test_advice_is_for_who_asked() -> None:
     for asker, name in ((Asker.SHELL, "--storage"), (Asker.PYTHON, "RunConfig.storage_path")):
         retry = Retry(command="tj run", script="t", storage="/s", asker=asker)
         assert f"({name})" in advice(contract.REASON_STORAGE, None, retry)
+
+
+def test_on_this_machine_memory_is_not_given_by_a_manifest() -> None:
+    from trainjob.agent.processes.memory import WAY_OUT
+
+    said = f"rank 1 on digits-1 was killed by SIGKILL: out of memory. The kernel killed it. {WAY_OUT}"
+    entry = {"attempt": 1, "cause": "Started", "endCause": contract.REASON_OOM, "worldSize": 2, "message": said,
+             "startedAt": "2030-01-01T00:00:00Z"}  # fmt: skip
+    told = failure(reason=contract.REASON_OOM, message=said, traceback=None)
+    found = job_in_words_of(Asker.SHELL, job({"history": [entry], "lastFailure": told}))
+    assert found.status.history[0].message == said.removesuffix(f" {WAY_OUT}")
+    assert found.status.last_failure is not None and found.status.last_failure.message == said.removesuffix(
+        f" {WAY_OUT}"
+    )
+    assert job_in_words_of(Asker.MANIFEST, job({"history": [entry]})).status.history[0].message == said

@@ -52,7 +52,7 @@ def incident(w: World) -> Incident:
         (
             ended(1, contract.END_OOM, signal=9, error={"type": "OutOfMemory", "message": "its limit of 2 GiB"}),
             contract.REASON_OOM,
-            "rank 1 on digits-1 was killed by SIGKILL: OutOfMemory: its limit of 2 GiB",
+            "rank 1 on digits-1 was killed by SIGKILL: out of memory. its limit of 2 GiB",
             True,
         ),
         (ended(1, contract.END_SIGNAL, signal=99), contract.REASON_SIGNAL, "was killed by signal 99", True),

@@ -44,6 +44,8 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
     error = report.get("error")
     if error:
         named = f"{error.get('type') or 'an error'}: {error.get('message') or ''}".rstrip(": ")
+        if kind == contract.END_OOM:
+            named = f"out of memory. {error.get('message') or ''}".strip()
         if kind == contract.END_SIGNAL and report.get("signal"):
             return f"{how_process_ended(None, report.get('signal'))} ({named})"
         if kind == contract.END_SIGNAL and error.get("type") == contract.LOADER_KILLED:

@@ -11,6 +11,8 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from trainjob_api import contract
+
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
 
@@ -41,10 +43,17 @@ _WORDS = (
 """(field, option, argument); None: there is no option."""
 
 
+_ON_A_CLUSTER = (
+    " Give the worker more of it (resources.limits.memory), or use less: smaller batches, fewer loader processes."
+)
+"""A way out of others; here `next:` has one."""
+
+
 def in_words_of(asker: Asker, text: str) -> str:
     """The text, with fields under the names by which this reader sets them."""
     if asker is Asker.MANIFEST:
         return text
+    text = text.replace(_ON_A_CLUSTER, "")
     for field, option, argument in _WORDS:
         name = option if asker is Asker.SHELL else argument
         if name is not None:
@@ -62,6 +71,13 @@ def job_in_words_of(asker: Asker, job: TrainJob) -> TrainJob:
             each.model_copy(update={"message": in_words_of(asker, each.message)}) for each in status.conditions
         ]
     }
+    update["history"] = [
+        # What a rank raised is the user's own text.
+        each
+        if each.message is None or each.end_cause == contract.REASON_USER_ERROR
+        else each.model_copy(update={"message": in_words_of(asker, each.message)})
+        for each in status.history
+    ]
     if (failure := status.last_failure) is not None:
         # What a rank raised is the user's own text.
         if failure.traceback is None:

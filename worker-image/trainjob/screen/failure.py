@@ -28,8 +28,8 @@ ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
     contract.REASON_EXIT: "Look at the last lines of rank {rank} above for why it exited",
     contract.REASON_SIGNAL: "Find out who sent the signal (`dmesg | tail` shows the kernel's own kills)",
-    contract.REASON_OOM: "Lower the batch size or the number of processes on this machine; `dmesg | tail` shows what "
-    "was killed",
+    contract.REASON_OOM: "Use less memory: smaller batches, fewer processes of the DataLoader (num_workers), fewer "
+    "ranks (--workers); `dmesg | tail` shows what the kernel killed",
     contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; TORCH_DISTRIBUTED_DEBUG=DETAIL in the "
     "environment names the operation",
     contract.REASON_RANK_ENDED_EARLY: "Make all ranks call report() and barrier() equally often; one returned while "
