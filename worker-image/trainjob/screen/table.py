@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -31,11 +30,8 @@ def lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def width() -> int | None:
-    """Columns of the terminal that standard output is, or of COLUMNS; None: there is no limit."""
-    given = os.environ.get("COLUMNS", "")
-    if not sys.stdout.isatty() and not given.isdecimal():
-        return None
-    return shutil.get_terminal_size().columns
+    """Columns of the terminal that standard output is; None: it is none, and there is no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
