@@ -26,24 +26,26 @@ from trainjob_api.recorded_calls import CALLS_EACH, GROUPS_LIMIT, Call
 RANK = """
 import os, signal, socket, sys, threading, time
 import torch, torch.distributed as dist
-from trainjob.session import flight_recorder
+from trainjob.session import flight_recorder, gloo_threads
+gloo_threads.let_finish()  # as each rank does
 rank = int(os.environ["RANK"])
-dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
+if "alone" not in sys.argv:
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
 flight_recorder.serve()
 flight_recorder.serve()
 """
-Start = Callable[[str, int], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def begin(script: str, rank: int) -> subprocess.Popen[str]:
+        def begin(script: str, rank: int, *words: str) -> subprocess.Popen[str]:
             program = tmp_path / "rank.py"
             program.write_text(RANK + textwrap.dedent(script))
             process = subprocess.Popen(
-                [sys.executable, str(program), str(tmp_path / "store")],
+                [sys.executable, str(program), str(tmp_path / "store"), *words],
                 env={**os.environ, "RANK": str(rank), contract.ENV_STACK_FOLDER: str(tmp_path)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -83,7 +85,7 @@ def test_a_rank_inside_a_collective_tells_what_it_has_called(tmp_path: Path, sta
     ranks = [start(WAITS, 0), start(WAITS, 1)]
     assert [said(rank) for rank in ranks] == ["parts", "parts"]
     waits = Call("default_pg", 2, "all_reduce", "[2, 4] float", False)
-    while waits not in (found := asked(tmp_path))[0]:
+    while waits not in (found := asked(tmp_path)).get(0, ()) or 1 not in found:
         assert all(rank.poll() is None for rank in ranks)
     first = Call("default_pg", 1, "all_reduce", "[3] float", True)
     shared = Call("1", 1, "broadcast", "[3] float", True)
@@ -130,8 +132,7 @@ os._exit(0)
 
 
 def test_a_program_that_closed_the_socket_keeps_its_own(tmp_path: Path, start: Start) -> None:
-    ranks = [start(CLOSES, 0), start(CLOSES, 1)]
-    rank = ranks[0]
+    rank = start(CLOSES, 0, "alone")  # gloo ends a process whose files are closed
     assert rank.stdin is not None
     rank.stdin.write("close\n")
     rank.stdin.flush()

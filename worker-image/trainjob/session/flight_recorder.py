@@ -7,12 +7,12 @@ cannot be had (no room, an older torch, TORCH_FR_BUFFER_SIZE=0) hangs are told b
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import signal
-import socket
 import sys
+from _thread import start_new_thread  # by name: programs replace what these modules have (gevent)
+from socket import AF_UNIX, socket
 from typing import Any, Dict, List, Mapping, Optional
 
 from trainjob_api import contract
@@ -25,7 +25,7 @@ _SENDS_WITHIN_S = 1.0
 _UNEVEN = ("all_to_all", "alltoall", "scatter")
 """How the operations begin whose tensors may differ from rank to rank."""
 
-_served: Optional[socket.socket] = None
+_served: Optional[socket] = None
 
 
 def serve() -> None:
@@ -34,7 +34,7 @@ def serve() -> None:
     folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
     if _served is not None or not folder or not rank or not _has_record():
         return
-    listener = socket.socket(socket.AF_UNIX)
+    listener = socket(AF_UNIX)
     path = os.path.join(folder, contract.FLIGHT_SOCKET.format(rank=rank))
     try:
         if os.path.exists(path):
@@ -48,17 +48,17 @@ def serve() -> None:
         _served = listener
 
 
-def _start(listener: socket.socket) -> None:
+def _start(listener: socket) -> None:
     # A process's signals must find its main thread.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         # Not threading's: the program counts its own threads.
-        _thread.start_new_thread(_answer, (listener, os.fstat(listener.fileno()).st_ino))
+        start_new_thread(_answer, (listener, os.fstat(listener.fileno()).st_ino))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _answer(listener: socket.socket, inode: int) -> None:
+def _answer(listener: socket, inode: int) -> None:
     try:
         # The program may have closed all files, and opened its own under this number.
         while os.fstat(listener.fileno()).st_ino == inode:
@@ -70,7 +70,7 @@ def _answer(listener: socket.socket, inode: int) -> None:
         return
 
 
-def _tell(asker: socket.socket) -> None:
+def _tell(asker: socket) -> None:
     try:
         asker.sendall(json.dumps(RECORDED.frame(Calls(tuple(calls())))[0]).encode())
     except Exception:
