@@ -26,6 +26,21 @@ NOTE = (
     "not this page. -->\n"
 )
 
+EXAMPLE = """\
+```yaml
+apiVersion: trainjob.dev/v1alpha1
+kind: TrainJob
+metadata: {name: digits}
+spec:
+  workers: 2
+  template:
+    spec:
+      containers:
+        - {name: trainer, image: registry.example.com/ml/digits:1, command: [python, train.py]}
+```
+"""
+"""The smallest manifest; a test validates the YAML of all pages."""
+
 _HEADING = "# --- "
 
 
@@ -77,7 +92,8 @@ def contract_page() -> str:
         "# Names, codes and reasons\n",
         NOTE,
         "What the operator, the agent and user code share. These names are stable: scripts and alerts may rest on "
-        "them.\n",
+        "them. To train you need none of them; what you may set, and what your script can read, is in "
+        "[Environment](environment.md), and what to do about a reason in [Failures](../failures.md#causes).\n",
     ]
     parts.append("## Environment variables\n")
     for section in dict.fromkeys(constant.section for constant in documented("ENV_")):
@@ -176,7 +192,14 @@ def environment_page() -> str:
 def trainjob_page() -> str:
     """docs/reference/trainjob.md: every field of the object."""
     properties = schema.object_schema()["properties"]
-    parts = [f"# TrainJob ({contract.API_VERSION})\n", NOTE]
+    parts = [
+        f"# TrainJob ({contract.API_VERSION})\n",
+        NOTE,
+        "Every field of the object. A manifest needs a name, `workers` and a container; all else has a default:\n",
+        EXAMPLE,
+        "`tj validate -f FILE` checks a manifest, `tj run -f FILE --local` runs it on your machine, and `tj submit -f "
+        "FILE` or `kubectl apply -f FILE` on a cluster. `tj run --dry-run` prints the manifest of a command.\n",
+    ]
     parts += [
         "## Spec\n",
         table(("Field", "Type", "Default", "Meaning"), list(_field_rows("spec", properties["spec"], _spec_default))),
