@@ -26,5 +26,8 @@ def test_the_checkpoint_that_was_stored_last_is_the_newest() -> None:
     found = as_stored_at_the_end(status("1-1-7", 5), status("1-1-8", 8), [view(), told])
     assert found.checkpoint.latest is not None and found.checkpoint.latest.id == "1-1-9"
     assert (found.checkpoint.count, found.progress.position) == (3, 8)
+    last = {"position": 9, "step": 9, "total_steps": 20, "epoch": None, "metrics": {"loss": 0.5}, "time": 1.0}
+    found = as_stored_at_the_end(status("1-1-7", 5), status("1-1-8", 8), [view(progress=last)])
+    assert (found.progress.position, found.progress.step, found.progress.metrics) == (9, 9, {"loss": 0.5})
     older = as_stored_at_the_end(status("1-2-1", 5), status("1-2-1", 4), [told])
     assert older == status("1-2-1", 5), "a word of an older attempt says nothing new"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from trainjob_api import contract, nonfinite
@@ -60,7 +61,9 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     if leader is None:
         return
     old = turn.status.progress
-    fresh = _progress(turn, leader.progress) if leader.progress else old
+    fresh = (
+        progress_of(old, leader.progress, turn.now, turn.spec.checkpoint.score_attribute) if leader.progress else old
+    )
     checkpoint = checkpoints(turn.status.checkpoint, leader)
     if fresh == old and checkpoint == turn.status.checkpoint:
         return
@@ -93,9 +96,8 @@ def has_reported(report: ProgressReport) -> bool:
     return said or report.get("time") != 0.0
 
 
-def _progress(turn: Turn, report: ProgressReport) -> Progress:
-    """The old progress itself if nothing but time has passed."""
-    old = turn.status.progress
+def progress_of(old: Progress, report: ProgressReport, now: datetime, score: str | None) -> Progress:
+    """What rank 0's agent tells, by `score` in short; the old progress itself if nothing but time has passed."""
     if not has_reported(report):
         return old  # what the attempt before told stays on display; where it resumed from is no report
     step, total = _count(report.get("step")), _count(report.get("total_steps"))
@@ -112,11 +114,11 @@ def _progress(turn: Turn, report: ProgressReport) -> Progress:
         percent=max(0, min(100, step * 100 // total)) if step is not None and total else None,
         last_report_time=old.last_report_time,
         metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
-        summary=_summary(scored, turn.spec.checkpoint.score_attribute),
+        summary=_summary(scored, score),
         written_at=old.written_at,
         non_finite=broken,
     )
-    return old if fresh == old else fresh.model_copy(update={"last_report_time": turn.now})
+    return old if fresh == old else fresh.model_copy(update={"last_report_time": now})
 
 
 def _non_finite(report: ProgressReport) -> NonFinite | None:

@@ -30,7 +30,7 @@ from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError
 from trainjob_operator.core.model import AgentView, Installation
-from trainjob_operator.core.progress import checkpoints, take_progress
+from trainjob_operator.core.progress import checkpoints, progress_of, take_progress
 from trainjob_operator.core.turn import Turn
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import observe
@@ -163,7 +163,8 @@ class Driver:
         status = self._job.status
         if status.finished or not status.holds("Suspended"):
             return
-        status = as_stored_at_the_end(status, self._shown or status, coordinator.views(self._job.key).values())
+        views, score = coordinator.views(self._job.key).values(), self._job.spec.checkpoint.score_attribute
+        status = as_stored_at_the_end(status, self._shown or status, views, score)
         self._job = self._job.model_copy(update={"status": status})
         self._show(self._job.model_copy(update={"status": status.model_copy(update={"phase": STOPPED})}))
 
@@ -237,15 +238,19 @@ class Driver:
         )
 
 
-def as_stored_at_the_end(status: TrainJobStatus, shown: TrainJobStatus, views: Iterable[AgentView]) -> TrainJobStatus:
+def as_stored_at_the_end(
+    status: TrainJobStatus, shown: TrainJobStatus, views: Iterable[AgentView], score: str | None = None
+) -> TrainJobStatus:
     """The status of a job that was stopped, with what its agents told of checkpoints after its attempt had ended, and
     with the progress that was shown last where that is newer than what was written.
     """
     checkpoint = status.checkpoint
+    newer = shown.progress.position > status.progress.position
+    progress = shown.progress if newer else status.progress
     for view in views:
+        if view.progress is not None and view.progress.get("position", 0) > progress.position:
+            progress = progress_of(progress, view.progress, view.heard_at, score)
         told = checkpoints(checkpoint, view)
         if told.latest and (checkpoint.latest is None or is_newer(told.latest.id, checkpoint.latest.id)):
             checkpoint = told
-    newer = shown.progress.position > status.progress.position
-    progress = shown.progress if newer else status.progress
     return status.model_copy(update={"checkpoint": checkpoint, "progress": progress})
