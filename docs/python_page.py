@@ -94,6 +94,7 @@ MODULES = (
     "jax",
     "orbax",
     "tensorflow",
+    "keras",
     "deepspeed",
 )
 """Modules of `trainjob` with more public names. They are read, not imported: the libraries that they are for need not

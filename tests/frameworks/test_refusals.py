@@ -27,6 +27,7 @@ LIBRARIES = {
     "xgboost": "xgboost",
     "lightgbm": "lightgbm",
     "orbax": "orbax",
+    "keras": "keras",
 }
 
 
@@ -63,7 +64,9 @@ def test_a_missing_library_is_told_with_the_way_out(name: str, monkeypatch: pyte
 def test_a_public_name_is_found_where_the_page_says() -> None:
     import trainjob
 
-    assert {"lightning", "huggingface", "deepspeed", "xgboost", "lightgbm", "tensorflow", "orbax"} <= set(dir(trainjob))
+    assert {"lightning", "huggingface", "deepspeed", "xgboost", "lightgbm", "tensorflow", "orbax", "keras"} <= set(
+        dir(trainjob)
+    )
 
 
 @pytest.mark.skipif(find_spec("xgboost") is None, reason="xgboost is not installed: make test-frameworks")

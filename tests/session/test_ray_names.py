@@ -18,6 +18,8 @@ NAMES: dict[str, list[str]] = ray_table.ray_names()
 NEEDS = {
     "ray.train.lightning": ("lightning", "pytorch_lightning"),
     "ray.train.huggingface.transformers": ("transformers",),
+    "ray.train.tensorflow.keras": ("keras",),
+    "ray.air.integrations.keras": ("keras",),
     "ray.train.xgboost.RayTrainReportCallback": ("xgboost",),
     "ray.train.lightgbm.RayTrainReportCallback": ("lightgbm",),
     "ray.train.lightgbm.get_network_params": ("lightgbm",),

@@ -151,8 +151,8 @@ _MODULES: Dict[str, str] = {
 _HOME: Dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}
 _SUBMODULES = frozenset(
     (
-        *("collective", "compat", "deepspeed", "errors", "huggingface", "jax", "lightgbm", "lightning", "orbax"),
-        *("tensorflow", "torch", "trackers", "xgboost"),
+        *("collective", "compat", "deepspeed", "errors", "huggingface", "jax", "keras", "lightgbm", "lightning"),
+        *("orbax", "tensorflow", "torch", "trackers", "xgboost"),
     )
 )
 

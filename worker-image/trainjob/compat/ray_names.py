@@ -38,6 +38,7 @@ _EXTRAS = "trainjob.compat.ray_extras"
 _LIGHTNING = "trainjob.compat.ray_lightning"
 _TRANSFORMERS = "trainjob.compat.ray_transformers"
 _TRACKERS = "trainjob.compat.ray_trackers"
+_KERAS = Answer("trainjob.compat.ray_keras:ReportCheckpointCallback", "the file is `model.keras`")
 _XGBOOST, _LIGHTGBM = "trainjob.compat.ray_xgboost", "trainjob.compat.ray_lightgbm"
 
 _NOTICE = {
@@ -113,6 +114,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
         **_ours("RayTrainReportCallback get_network_params", _LIGHTGBM),
     },
     "ray.train.tensorflow": {"TensorflowTrainer": Answer("trainjob:TensorflowTrainer", "no `datasets`")},
+    "ray.train.tensorflow.keras": {"ReportCheckpointCallback": _KERAS},
     "ray.train.v2.jax": {"JaxTrainer": Answer("trainjob:JaxTrainer", "CPUs and GPUs; no `jax_config`")},
     "ray.train.data_parallel_trainer": {"DataParallelTrainer": _TRAINER},
     "ray.train.context": {"TrainContext": _CONTEXT, **_ours("get_context")},
@@ -142,6 +144,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
     "ray.air.result": {"Result": _RESULT},
     "ray.air.session": {**_LOOP},
     "ray.air.integrations": {},
+    "ray.air.integrations.keras": {"ReportCheckpointCallback": _KERAS},
     "ray.air.integrations.mlflow": {
         "MLflowLoggerCallback": Answer(f"{_TRACKERS}:MLflowLoggerCallback", "one run a training; no artifacts")
     },

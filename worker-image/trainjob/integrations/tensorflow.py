@@ -6,6 +6,7 @@ strategy = tensorflow.distribute.MultiWorkerMirroredStrategy()
 ```
 
 TensorFlow itself is not imported here. Keras 3's own loops do not run under such a strategy: they are refused.
+What `fit` reports and resumes is in `keras.py`.
 """
 
 from __future__ import annotations
