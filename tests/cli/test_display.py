@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from support.jobs import NOW, attempt, checkpoint, condition, failure, job, progress
-from trainjob.screen.display import PlainDisplay, wants_panel
+from trainjob.screen.display import Once, PlainDisplay, SilentDisplay, wants_panel
 from trainjob.screen.live import LiveDisplay
 from trainjob.screen.story import RATION_S
 
@@ -138,3 +138,23 @@ def test_checkpoints_that_have_no_line_are_counted_in_the_next_one(clock: Clock)
         "1-1-4 (2 others before it not shown)",
         "1-2-2 (1 other before it not shown)",
     ]
+
+
+def test_trouble_of_storage_is_told_by_the_status_and_not_twice(clock: Clock) -> None:
+    """Who has no status on the screen keeps the agent's line."""
+    told = "Checkpoint 1-1-6 cannot be stored: worker 0: No space left on device"
+    out, err = io.StringIO(), io.StringIO()
+    display = Once(PlainDisplay(out, err, clock))
+    display.line(f"agent | {told}")
+    display.line("agent | no earlier run of this name: the job starts from the beginning")
+    display.line(f"r00 | {told}")
+    held = condition("Degraded", "True", "CheckpointFailing", told)
+    display.status(job({"attempt": attempt(), "conditions": [held]}))
+    assert out.getvalue().splitlines() == [
+        "agent | no earlier run of this name: the job starts from the beginning",
+        f"r00 | {told}",
+    ]
+    assert err.getvalue().count(told) == 1
+    silent = io.StringIO()
+    Once(SilentDisplay(silent)).line(f"agent | {told}")
+    assert silent.getvalue() == f"agent | {told}\n"

@@ -7,6 +7,7 @@ new and due, `live.py` and `notebook.py` are the other forms.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -89,8 +90,14 @@ class SilentDisplay:
         """Nothing to restore."""
 
 
+_IN_STATUS = re.compile(
+    r"agent \| (?:Checkpoint \S+ cannot be (?:stored|committed): |the job's storage is tried again: )"
+)
+"""What an agent writes of trouble that the status tells too, as a warning: with since when, and on standard error."""
+
+
 class Once:
-    """Another display, which is shown each traceback once."""
+    """Another display, which is shown each traceback once, and trouble of storage in the job's words alone."""
 
     def __init__(self, display: Display) -> None:
         self._display, self._repeats = display, Repeats()
@@ -101,6 +108,8 @@ class Once:
 
     def line(self, text: str) -> None:
         """Pass on what is to be shown now."""
+        if _IN_STATUS.match(text) and not isinstance(self._display, SilentDisplay):
+            return
         for line in self._repeats.take(text):
             self._display.line(line)
 
