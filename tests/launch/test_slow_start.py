@@ -74,3 +74,8 @@ def test_what_trains_or_has_not_begun_says_nothing(status: dict[str, Any], begin
 def test_only_a_ranks_own_lines_count_as_printed() -> None:
     assert (rank_of("r00 | epoch 0"), rank_of("r0123 | x")) == (0, 123)
     assert (rank_of("agent | forks 2 ranks"), rank_of("Traceback"), rank_of("")) == (None, None, None)
+
+
+def test_a_start_that_waits_for_storage_is_told_by_its_warning() -> None:
+    held = [replace(view(0), warning="Attempt 1 cannot begin yet, the job's storage is tried again: full"), view(1)]
+    assert sentence(job({"attempt": attempt()}), held, START + timedelta(seconds=60)) is None

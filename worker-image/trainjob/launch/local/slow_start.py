@@ -28,6 +28,8 @@ def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime, *, printe
     known = parts.merged(attempt, views, attempt.workers)
     if took_s < AFTER_S or known.first_step is not None:
         return None
+    if known.forked is None and any(view.warning for view in views):
+        return None  # it waits for storage: that is said as a warning
     ready = known.group is not None or known.restored is not None
     if ready and (printed or attempt.number > 1):
         return None  # it trains towards its first report: a long epoch is no alarm
