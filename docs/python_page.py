@@ -148,6 +148,10 @@ def fields(kind: type) -> dict[str, tuple[str, str, str]]:
     return found
 
 
+OF_THE_LIBRARY = frozenset(("in_new_folder", "from_restored"))
+"""Methods that other modules of the library call, and no reader."""
+
+
 def methods(kind: type) -> dict[str, Any]:
     """Public methods and properties that the class itself defines."""
     wanted = (classmethod, staticmethod, property)
@@ -155,6 +159,7 @@ def methods(kind: type) -> dict[str, Any]:
         name: member
         for name, member in vars(kind).items()
         if not name.startswith("_")
+        and name not in OF_THE_LIBRARY
         and (inspect.isfunction(member) or isinstance(member, wanted) or type(member).__name__ == "cached_property")
     }
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from trainjob.agent.barriers.progress import Progress
 from trainjob.agent.barriers.reports import Facts, Reports
 
 
@@ -36,3 +37,16 @@ def told(reached: int | None, base: int, reports: int) -> list[str]:
 def test_the_first_report_beyond_all_before_is_told_at_once(reached: int | None, expected: list[str]) -> None:
     """By it the operator knows that a failure comes after progress."""
     assert told(reached, 20, 4) == expected
+
+
+def test_of_the_first_nan_the_reports_before_it_are_told() -> None:
+    """Of a row of log() too, which has no position of its own."""
+    progress = Progress(4)
+    progress.reported(1, {"metrics": {"loss": 0.5}}, 0.0)
+    progress.reported(2, {"metrics": {"loss": float("nan")}, "step": 7}, 0.0)
+    seen = progress.report["non_finite"]
+    assert seen is not None and (seen["position"], seen["step"], progress.position) == (5, 7, 6)
+    logged = Progress(4)
+    logged.seen({"loss": float("inf")}, {"step": 3}, 0.0)
+    seen = logged.report["non_finite"]
+    assert seen is not None and seen["position"] == 4

@@ -42,7 +42,7 @@ def newest_before(stored: Iterable[Manifest], seen: NonFinite) -> Manifest | Non
     for each in stored:
         step = each.note.step
         late = step is not None and seen.step is not None and step >= seen.step
-        if late or each.note.position > seen.position + 1 or nonfinite.first(each.note.metrics) is not None:
+        if late or each.note.position > seen.position or nonfinite.first(each.note.metrics) is not None:
             break
         good = each
     return good

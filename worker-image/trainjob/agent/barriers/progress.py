@@ -36,8 +36,8 @@ class Progress:
 
     def reported(self, index: int, row: Object, time: float) -> None:
         """The index-th report() of this attempt is released."""
+        self.seen(row.get("metrics") or {}, row, time)  # first: of a NaN the reports before it are told
         self.report["position"] = self._base + index
-        self.seen(row.get("metrics") or {}, row, time)
 
     def seen(self, metrics: Mapping[str, Any], counters: Mapping[str, Optional[int]], time: float) -> None:
         """What rank 0 says, with or without a position."""
