@@ -11,8 +11,8 @@ import pytest
 
 from support.checkpoint_cli import Shell, shell
 from support.jobs import attempt, job
-from trainjob.cli import last_good
 from trainjob.cli.checkpoints import weights
+from trainjob.launch.outcome import last_good
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import contract
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from trainjob.cli import last_good
+from trainjob.launch.outcome import last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen.asked import Asker
 from trainjob_api import defaults

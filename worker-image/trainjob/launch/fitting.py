@@ -13,7 +13,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.handover import payload, source
 from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.handover.config import ScalingConfig
-from trainjob.launch.outcome import stored, verdict
+from trainjob.launch.outcome import last_good, stored, verdict
 from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
@@ -131,6 +131,8 @@ class Fit:
         if outcome.interrupted:
             self._display.note(f"stopped; a trainer with name={self._name!r} resumes from the latest checkpoint")
             raise KeyboardInterrupt
+        for line in last_good.lines(outcome.job, self._folder, ""):
+            self._display.note(line.strip())
         from trainjob.launch.outcome import result as results
 
         if status.holds("Complete"):

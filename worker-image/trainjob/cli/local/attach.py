@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from trainjob.cli import last_good
 from trainjob.cli.local import find, listing
 from trainjob.cli.local.follow import follow
 from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
+from trainjob.launch.outcome import last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen import display as displays
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_STOPPED

@@ -7,11 +7,11 @@ import json
 import sys
 import time
 
-from trainjob.cli import last_good
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import attach, find, listing, rank_processes, runs
 from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
+from trainjob.launch.outcome import last_good
 from trainjob.screen import attempts, clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel

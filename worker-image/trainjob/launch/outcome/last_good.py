@@ -1,5 +1,5 @@
 """Of a job whose loss became NaN: the last checkpoint from before, and the command that trains on from it. Said at its
-end and by `tj status`.
+end, by `fit()` too, and by `tj status`.
 """
 
 from __future__ import annotations
