@@ -73,3 +73,15 @@ def test_what_has_no_meaning_here_is_refused_in_the_constructor(stage: Stage) ->
     with pytest.raises(LaunchError, match="cannot be restored"):
         TorchTrainer.restore(stage.root)
     assert not TorchTrainer.can_restore(stage.root)
+
+
+@pytest.mark.slow
+def test_the_last_checkpoint_before_a_nan_is_named_at_the_end(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    def loop() -> None:
+        for step in range(4):
+            loss = float("nan") if step > 1 else 0.5
+            saved = trainjob.Checkpoint.from_dict({"step": step})
+            trainjob.report({"loss": loss}, checkpoint=saved, step=step)
+
+    trainer(stage, loop, name="lost").fit()
+    assert "checkpoint 1-1-2 at step 1 is the last before loss became NaN\n" in capfd.readouterr().err
