@@ -347,8 +347,37 @@ def test_mpirun_is_the_command_and_the_job_decides_how_many_ranks_it_starts(
         ),
         ("[sh, -c, 'cd /code && mpirun python train.py']", None),
         ("[horovodrun, -np, '4', python, train.py]", None),
+        (
+            "[bash, -c, \"exec mpirun -np 4 python train.py --glob '*.txt'\"]",
+            ["mpirun", "python", "train.py", "--glob", "*.txt"],
+        ),
+        ('[bash, -lc, "mpirun \\\\\\n -np 4 python train.py\\n"]', ["mpirun", "python", "train.py"]),
+        ("[mpirun, --cpu-set, '0,1', -np, '2', --rankfile, r, ./pi]", ["mpirun", "--cpu-set", "0,1", "./pi"]),
+        (
+            "[mpirun, -x, 'A=b c', -x, PATH, --, ./pi, a=b]",
+            ["mpirun", "-x", "A=b c", "-x", "PATH", "--", "./pi", "a=b"],
+        ),
+        ("[echo, 'mpirun -np 2 ./pi']", None),
+        ("[bash, -c, 'cd /code', 'mpirun -np 2 ./pi']", None),
+        ("[bash, -c, 'mpirun -np 2 python train.py *.txt']", None),
+        ("[bash, -c, 'mpirun -np 2 python train.py # two']", None),
+        ("[bash, -c, 'mpirun -np 2 python train.py ~/data']", None),
+        ("[bash, -c, 'mpirun -np 2 -x \"A=$B\" ./pi']", None),
+        ('[bash, -c, "mpirun -np 2 ./pi \'a"]', None),
     ],
-    ids=["a shell line", "its own options stay", "a longer one", "horovodrun"],
+    ids=[
+        *("a shell line", "its own options stay", "a longer one", "horovodrun"),
+        *("exec, and a quoted glob", "lines that go on", "options with words behind them", "words that look alike"),
+        *(
+            "another program",
+            "another line of the shell",
+            "a glob",
+            "a comment",
+            "a home",
+            "a variable",
+            "half a quote",
+        ),
+    ],
 )
 def test_an_mpi_job_without_a_plain_mpirun_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, command: list[str] | None
@@ -359,6 +388,22 @@ def test_an_mpi_job_without_a_plain_mpirun_is_refused(
     else:
         job, _ = became(tmp_path / "job.yaml", text, capsys)
         assert job.spec.template["spec"]["containers"][0]["command"] == command
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words"),
+    [
+        ("[mpirun, -n, '1', ./a, ':', -n, '3', ./b]", "several programs (`:` between them)"),
+        ("[mpirun, --np=4, ./pi]", "--np=4, which Open MPI 4 does not know"),
+        ("[mpirun, -np, '4']", "an mpirun that names no program"),
+        ("[mpirun, --app, file]", "an mpirun with --app, which names no program"),
+    ],
+)
+def test_an_mpirun_that_a_job_cannot_stand_for_is_refused_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, words: str
+) -> None:
+    text = re.sub(r"\[mpirun.*\"1\"\]", lambda found: launcher, MPI_JOB)
+    assert words in refused(tmp_path / "job.yaml", text, capsys)
 
 
 def test_what_the_launcher_had_in_its_environment_the_workers_have(

@@ -6,15 +6,13 @@ Called by `manifest`, which does what is alike for all kinds.
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from trainjob.cli.errors import CommandError
-from trainjob.cli.migrate import pods
+from trainjob.cli.migrate import mpirun, pods
 from trainjob.cli.migrate.told import Document, Told
-from trainjob_api.command import MPI_LAUNCHERS
 from trainjob_api.contract import CLI_ERROR
 
 
@@ -51,14 +49,14 @@ def mpi_job(document: Document, told: Told) -> tuple[Document, str]:
     worker = roles.get("Worker") or {}
     launcher = pods.trainer(dict((roles.get("Launcher") or {}).get("template") or {}), "launcher")
     words = [str(word) for word in [*(launcher.get("command") or ()), *(launcher.get("args") or ())]]
-    given = _of_mpirun(words)
-    if given is None:
+    try:
+        command, left_out = mpirun.without_places(mpirun.line_of(words))
+    except mpirun.NotPlain as error:
         _refuse(
             document,
-            f"its launcher runs {shlex.join(words) or 'what its image says'}, which is no plain `mpirun ...`",
+            f"its launcher runs {shlex.join(words) or 'what its image says'}, which is {error}",
             "write the Launcher's command as [mpirun, ..., PROGRAM, ARGUMENTS]",
         )
-    command, left_out = _without_places(given)
     told.change(f"spec.mpiReplicaSpecs.Worker.replicas {_count(worker)}", "spec.workers")
     told.change("spec.mpiReplicaSpecs.Launcher", f"left out; `{shlex.join(command)}` runs on the first worker")
     if left_out:
@@ -123,56 +121,6 @@ def job_set(document: Document, told: Told) -> Document:
             spec[ours] = theirs[theirs_name]
     spec["template"] = dict(job.get("template") or {})
     return spec
-
-
-_PLACES = {"-n": 1, "-np": 1, "--np": 1, "-c": 1, "-H": 1, "-host": 1, "--host": 1, "-hostfile": 1, "--hostfile": 1,
-           "-machinefile": 1, "--machinefile": 1, "-default-hostfile": 1, "--default-hostfile": 1, "-N": 1,
-           "-npernode": 1, "--npernode": 1, "-pernode": 0, "--pernode": 0, "--allow-run-as-root": 0,
-           "-allow-run-as-root": 0}  # fmt: skip
-"""mpirun's options that say how many ranks there are and where, or what is so anyway, and how many words follow."""
-
-
-def _of_mpirun(words: list[str]) -> list[str] | None:
-    """The line that begins with mpirun; None: there is none that could be said for sure."""
-    for line in _lines(words):
-        if line and line[0].rpartition("/")[2] in MPI_LAUNCHERS:
-            return line
-    return None
-
-
-def _without_places(line: list[str]) -> tuple[list[str], list[str]]:
-    """The line without the options of before its program that a job decides, and these."""
-    kept, left_out, at = line[:1], [], 1
-    while at < len(line) and line[at].startswith("-"):
-        took = 1 + _PLACES.get(line[at], 0)
-        if line[at] in _PLACES:
-            left_out += line[at : at + took]
-            at += took
-            continue
-        kept.append(line[at])
-        at += 1
-        # What follows an option of another kind up to the next one, or to the program, is told apart by _TAKE.
-        for _ in range(_TAKE.get(kept[-1], 0)):
-            kept += line[at : at + 1]
-            at += 1
-    return [*kept, *line[at:]], left_out
-
-
-_TAKE = {"-x": 1, "--map-by": 1, "-map-by": 1, "--bind-to": 1, "-bind-to": 1, "--rank-by": 1, "-rank-by": 1, "--mca": 2,
-         "-mca": 2, "--gmca": 2, "-gmca": 2, "-wdir": 1, "--wdir": 1, "-wd": 1, "--output-filename": 1, "--prefix": 1,
-         "--path": 1, "-path": 1, "--timeout": 1, "--am": 1, "--tune": 1}  # fmt: skip
-"""Other options of mpirun, and how many words follow."""
-
-
-def _lines(words: list[str]) -> Iterator[list[str]]:
-    """The words, and a shell's line among them that is one plain command."""
-    yield words
-    for word in words:
-        if " " in word.strip() and not re.search(r"[;&|<>$`\n]", word.strip()):
-            try:
-                yield shlex.split(word)
-            except ValueError:
-                continue
 
 
 def _count(part: Any) -> int:
