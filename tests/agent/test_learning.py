@@ -18,9 +18,11 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import os, sys, time, trainjob
-before = [name for name in ("large", "large.lazy", "threads", "opens", "ranked", "mine") if name in sys.modules]
+OURS = "trainjob.torch.position"
+before = [name for name in ("large", "large.lazy", "threads", "opens", "ranked", "mine", OURS) if name in sys.modules]
 import large, threads, opens, ranked, mine
 from large import lazy
+import trainjob.torch.position
 rank, attempt = trainjob.get_context().get_world_rank(), os.environ["TRAINJOB_ATTEMPT"]
 print("rank", rank, "attempt", attempt, "has", *before, "and no more", flush=True)
 trainjob.report({"loss": 1.0})
@@ -64,7 +66,7 @@ def test_what_the_script_imports_is_imported_ahead_of_the_next_start(tmp_path: P
         assert rig.report(0)["forks"] == {"ranks": 1, "why": None, "learned": ["large"]}
         kill(rig, 1)
         rig.run(2)
-        rig.wait_text(0, "rank 0 attempt 2 has large large.lazy and no more")
+        rig.wait_text(0, "rank 0 attempt 2 has large large.lazy trainjob.torch.position and no more")
         rig.exit()
         assert rig.exit_code(0) == contract.EXIT_OK
 

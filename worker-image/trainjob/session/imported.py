@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import types
 from typing import AbstractSet, List
@@ -17,6 +18,8 @@ from trainjob_api import contract
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 """Other code may be another in the next attempt."""
 _OURS = ("trainjob", "trainjob_api")
+_OURS_AHEAD = re.compile(r"trainjob\.(torch|integrations|lightning|huggingface|deepspeed)(\.|$)")
+"""Of our own modules those that keep nothing of a rank when imported. The parent runs the same code anyway."""
 ahead: AbstractSet[str] = frozenset()
 """What was imported before the script began; set in a fork."""
 
@@ -36,11 +39,13 @@ def tell() -> None:
 
 def _names() -> List[str]:
     """In the order in which their import began."""
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if name not in ahead and name.partition(".")[0] not in _OURS and _is_installed(module)
-    ]
+    return [name for name, module in list(sys.modules.items()) if name not in ahead and _is_worth_telling(name, module)]
+
+
+def _is_worth_telling(name: str, module: object) -> bool:
+    if name.partition(".")[0] in _OURS:
+        return _OURS_AHEAD.match(name) is not None
+    return _is_installed(module)
 
 
 def _is_installed(module: object) -> bool:

@@ -23,6 +23,8 @@ TRIES = 4
 """Parents that are made for it, one after the other."""
 LEARN_S = 600.0
 """A parent that has not imported all of it by then hangs: it imports slowly, in a quarter of the processor's time."""
+OURS = "trainjob"
+"""Is there anyway, and not told."""
 SHOWN = 64
 """Packages that are told."""
 
@@ -122,7 +124,7 @@ class Learner:
         self._taken()
         if parent.lives:
             self._over = True
-            self.packages = tuple(name for name in self._listed if name not in self._without)
+            self.packages = tuple(name for name in self._listed if name not in (*self._without, OURS))
             self._swap_in(parent)
             first, more = self.packages[:6], len(self.packages) - 6
             words = ", ".join(first) + (f" and {more} more" if more > 0 else "")

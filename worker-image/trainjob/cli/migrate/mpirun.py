@@ -50,7 +50,8 @@ def line_of(words: list[str]) -> list[str]:
 
 def without_places(line: list[str]) -> tuple[list[str], list[str]]:
     """The line without the options of before its program that a job decides, and these. Raises NotPlain."""
-    kept, left_out, at = line[:1], [], 1
+    kept, at = line[:1], 1
+    left_out: list[str] = []
     while at < len(line) and line[at].startswith("-") and line[at] != "--":
         name = line[at].lstrip("-")
         if "=" in name:
