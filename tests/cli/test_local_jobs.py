@@ -577,6 +577,16 @@ def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> No
     assert "WARNING" not in here.tj("list").out
 
 
+def test_a_job_between_two_attempts_is_in_one_state(here: Shell) -> None:
+    record = running(here, phase="Restarting")
+    with JobLock(str(record.folder)):
+        shown = here.tj("status", "digits").out
+        assert shown.splitlines()[0].split()[-1] == "Restarting" and shown.splitlines()[1].split()[0] == "Restarting"
+        assert "next: `tj attach digits` shows it" in shown
+        assert here.tj("list", "--status", "restarting", "-o", "name").out == "digits\n"
+    assert here.tj("list").out.splitlines()[1].split()[1] == "Killed"
+
+
 @pytest.mark.parametrize("told", ["asked", "suspended"])
 def test_a_job_that_is_stopping_is_in_one_state(here: Shell, told: str) -> None:
     record = running(here, **({"phase": "Suspended"} if told == "suspended" else {}))

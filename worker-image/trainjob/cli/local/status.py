@@ -68,7 +68,7 @@ def _show(newest: Record, record: Record) -> None:
         print(*rows, sep="\n")
     print()
     print(*(advice(record, word) if record is newest else _of_an_earlier(record)), sep="\n")
-    if job is not None and word not in (records.RUNNING, records.STOPPING, records.ENDING):
+    if job is not None and state not in (records.RUNNING, records.ENDING):
         for line in last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record)):
             print(line.replace("  ", "      ", 1))
 
@@ -116,7 +116,7 @@ def advice(record: Record, state: str) -> list[str]:
     """What to type next in this state."""
     name, job = record.name, find.job_of(record)
     again = listing.command(record) or f"the command with --name {name}"
-    if state == records.RUNNING:
+    if state in (records.RUNNING, records.RESTARTING):
         return [f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"]
     if state == records.STOPPING:
         return ["its ranks end and what they saved is stored; `tj stop` and Ctrl-C have told it to stop"]

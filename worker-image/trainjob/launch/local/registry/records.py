@@ -25,7 +25,9 @@ LAUNCHER_LOG = "launcher-{pid}.log"
 RUNNING, ENDING, STOPPED, KILLED = "Running", "Ending", "Stopped", "Killed"
 STOPPING = "Stopping"
 """It runs, and was told to stop: its ranks end, what they saved is stored."""
-STATES = (RUNNING, STOPPING, ENDING, "Complete", "Failed", STOPPED, KILLED)
+RESTARTING = "Restarting"
+"""It runs: an attempt has ended, the next one is on its way. The phase of that name."""
+STATES = (RUNNING, RESTARTING, STOPPING, ENDING, "Complete", "Failed", STOPPED, KILLED)
 """As they are shown. Told by the lock; Ending: its launcher is gone, its agents still store something."""
 
 
@@ -80,10 +82,13 @@ class Record:
 
     @property
     def shown_state(self) -> str:
-        """The state, and of a running one whether it is to stop."""
+        """The state, and of a running one whether it is to stop, or is between two attempts."""
         state = self.state
-        stops = state == RUNNING and ((self.job.get("spec") or {}).get("suspend") or is_asked_to_stop(self.id))
-        return STOPPING if stops else state
+        if state != RUNNING:
+            return state
+        if (self.job.get("spec") or {}).get("suspend") or is_asked_to_stop(self.id):
+            return STOPPING
+        return RESTARTING if (self.job.get("status") or {}).get("phase") == RESTARTING else state
 
     @property
     def lives(self) -> bool:
