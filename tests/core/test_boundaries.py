@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,9 @@ from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core import boundaries
 from trainjob_operator.core.instruct import instruct
+from trainjob_operator.core.model import PodPhase
 from trainjob_operator.core.moments import after
+from trainjob_operator.core.turn import LISTEN_S
 
 WAIT_S = 60
 
@@ -203,3 +206,100 @@ def test_a_worker_that_goes_away_is_told_how_long_it_has_from_now_on(before: str
     reach(world)
     world.turn()
     assert [entry.end_cause for entry in world.status.history] == [contract.REASON_PREEMPTED]
+
+
+# --- What the next attempt waits for ----------------------------------------------------------------------------------
+
+
+def shrunk() -> World:
+    """Four workers have stored all but the checkpoint of the boundary, at which three of them are removed."""
+    world = training(4, checkpoint={"storage": "/checkpoints"})
+    for slot in range(4):
+        world.sync(slot, uploads=0)
+    world.tick(1)
+    world.change_spec(workers=1)
+    world.turn()
+    reach(world)
+    world.turn()
+    assert world.attempt.state == "Ended" and world.status.slots == "0"
+    world.tick(1).sync(0, quiet=True)
+    return world
+
+
+def test_after_a_boundary_removed_workers_are_heard_before_the_next_attempt_begins() -> None:
+    """What they said before it is older than the checkpoint of which they have a part."""
+    world = shrunk()
+    assert "the last word of digits-1, digits-2, digits-3" in world.turn().why
+    world.sync(1)
+    world.sync(2, uploads=1)
+    world.sync(3)
+    assert "1 uploads" in world.turn().why
+    world.sync(2, uploads=0)
+    world.turn()
+    assert (world.attempt.number, world.attempt.members) == (2, "0")
+
+
+def test_removed_workers_that_say_nothing_are_not_waited_for_for_ever() -> None:
+    world = shrunk()
+    world.turn()
+    assert world.attempt.state == "Ended"
+    world.tick(30).sync(0)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+
+
+def test_removed_workers_whose_containers_have_ended_are_not_waited_for() -> None:
+    world = shrunk()
+    for slot in (1, 2, 3):
+        world.set_pod(slot, phase=PodPhase.SUCCEEDED)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+
+
+def test_without_storage_nobody_is_waited_for() -> None:
+    world = training(4)
+    world.tick(1)
+    world.change_spec(workers=1)
+    world.turn()
+    reach(world)
+    world.turn()
+    assert (world.attempt.number, world.attempt.state) == (2, "Running")
+
+
+# --- A new leader -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["scale", "suspend", "restart"])
+def test_a_new_leader_hears_the_members_before_it_ends_an_attempt_by_plan(what: str) -> None:
+    """The one before it died before it could write that the ranks run, or how far they came."""
+    world = training()
+    running = world.attempt.model_copy(update={"running_at": None})
+    progress = world.status.progress.model_copy(update={"position": 0})
+    status = world.status.model_copy(update={"attempt": running, "progress": progress})
+    world.job = world.job.model_copy(update={"status": status})
+    heard, world.agents, world.listening_since = world.agents, {}, world.now
+    cause = wish(world, what)
+    decision = world.turn()
+    assert world.attempt.state == "Running"
+    assert f"{cause} waits for the word of 2 workers: this leader is new to them" in decision.why
+    assert decision.requeue_after is not None and decision.requeue_after <= seconds(LISTEN_S)
+    world.tick(1)
+    world.agents = {slot: replace(view, heard_at=world.now) for slot, view in heard.items()}
+    world.turn()
+    assert world.attempt.state == "Running" and world.status.boundary is not None
+    assert world.status.boundary.cause == cause
+    reach(world)
+    world.turn()
+    assert world.status.history[-1].end_cause == cause
+
+
+def test_a_new_leader_that_hears_nobody_does_not_wait_for_ever() -> None:
+    world = training()
+    running = world.attempt.model_copy(update={"running_at": None})
+    world.job = world.job.model_copy(update={"status": world.status.model_copy(update={"attempt": running})})
+    world.agents, world.listening_since = {}, world.now
+    world.ask_restart("token")
+    world.turn()
+    assert world.attempt.state == "Running"
+    world.tick(LISTEN_S).turn()
+    assert world.status.history[-1].end_cause == contract.REASON_RESTART_REQUESTED

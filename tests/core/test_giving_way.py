@@ -56,7 +56,8 @@ def test_workers_beyond_the_least_size_go_at_the_next_boundary() -> None:
     assert world.status.slots == "0-1"
     assert contract.REASON_GAVE_WAY in [event.reason for event in decision.events]
     assert (world.status.failures.counted, world.status.failures.preemptions) == (0, 0)
-    world.sync_all()
+    assert world.attempt.state == "Ended" and "last word of digits-2, digits-3" in decision.why
+    world.tick(1).sync_all()
     world.settle()
     assert (world.attempt.state, world.attempt.workers) == ("Running", 2)
     below = world.status.condition("BelowTargetWorkers")
@@ -95,7 +96,7 @@ def test_a_wish_whose_asker_has_found_room_is_taken_back() -> None:
 
 
 def test_once_the_other_trains_more_workers_are_made_again_and_join_it() -> None:
-    world = gives(trains())
+    world = gives(trains()).tick(1)
     world.sync_all()
     world.settle()
     world.neighbours = (replace(OTHER, lacks=0, content=True),)
@@ -125,7 +126,7 @@ def test_an_operator_that_knows_of_nobody_yet_takes_nothing_back_before_its_time
 
 
 def test_room_that_helped_nobody_is_taken_back_and_not_given_again_for_an_hour() -> None:
-    world = gives(trains())
+    world = gives(trains()).tick(1)
     world.sync_all()
     world.settle()
     decision = world.tick(STARTS_WITHIN_S).turn()

@@ -293,3 +293,49 @@ def test_where_the_job_itself_ends_no_rank_waits_for_a_word(how: str) -> None:
             assert sim.world.clock.monotonic() - began < draining.ANSWER_S
 
     run_virtual(main())
+
+
+@pytest.mark.parametrize("what", ["smaller", "restart", "suspend"])
+def test_a_new_leader_hears_a_job_before_it_ends_its_attempt(what: str) -> None:
+    """The one before died as the attempt began: status does not say that it trains, and it does for long."""
+    change, cause = CHANGES[what]
+
+    async def main() -> None:
+        async with Simulation(seed=3, pace=Pace(report=0.5)) as sim:
+            training = sim.world.training("digits")
+            training.length, training.every = LENGTH, 10
+            sim.cluster.create_job(manifest(workers=2, **STORED))
+            await sim.until(lambda: sim.job().status.attempt is not None, "an attempt begins", every_s=0.001)
+            sim.kill_operator()
+            await sim.until(lambda: training.position >= 18, "steps", every_s=0.05)
+            attempt = sim.job().status.attempt
+            assert attempt is not None and attempt.running_at is None
+            change(sim)
+            sim.start_operator()
+            if what == "suspend":
+                await sim.until(lambda: not sim.world.agents, "no worker runs", within_s=60.0)
+                update(suspend=False)(sim)
+            _, ends = await ended(sim)
+            assert ends == [cause, contract.REASON_COMPLETED]
+            assert training.steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("slots", [3, 4])
+def test_what_removed_workers_have_of_the_last_checkpoint_is_waited_for(slots: int) -> None:
+    """A new leader hears of the boundary before it has heard what they store."""
+
+    async def main() -> None:
+        for late in range(8):
+            async with Simulation(seed=late, pace=Pace(report=0.5)) as sim:
+                await started(sim, workers=slots)
+                sim.kill_operator()
+                update(workers=1)(sim)
+                await asyncio.sleep(1.0 + 0.25 * late)
+                sim.start_operator()
+                _, ends = await ended(sim)
+                assert ends == [contract.REASON_SCALED, contract.REASON_COMPLETED]
+                assert sim.world.training("digits").steps == list(range(1, LENGTH + 1)), late
+
+    run_virtual(main())

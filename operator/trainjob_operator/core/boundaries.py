@@ -43,8 +43,11 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable
     long from their SIGTERM on.
     """
     attempt = turn.running
-    if attempt is None or attempt.running_at is None or not turn.kind.speaks or not _saves(turn):
+    if attempt is None or not turn.kind.speaks:
         return NOTHING_SAVED
+    if attempt.running_at is None or not _saves(turn):
+        unheard = len(turn.unheard()) if grace_s is None else 0
+        return _until_heard(turn, cause, unheard) if unheard else NOTHING_SAVED
     known = turn.status.boundary
     wish = known or Boundary(cause=cause, since=turn.now)
     if grace_s is None and is_endless(wish) and cause != wish.cause:
@@ -63,6 +66,13 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable
     if wish != known:
         turn.change(boundary=wish)
     return Hold(why=waits_for(turn, wish), until=until, event=Waker.AGENT, bars_failure=False)
+
+
+def _until_heard(turn: Turn, cause: str, workers: int) -> Hold:
+    """It may have trained for long while no operator was there, and no status tells of it."""
+    turn.wishes_boundary = True
+    why = f"{cause} waits for the word of {workers} workers: this leader is new to them"
+    return Hold(why=why, until=turn.listens_until, event=Waker.AGENT, bars_failure=False)
 
 
 def _may_end(turn: Turn, why: str) -> MayEnd:

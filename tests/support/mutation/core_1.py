@@ -245,4 +245,18 @@ MUTANTS = (
         "",
         "tests/core/test_clocks.py::test_room_that_was_made_in_the_future_is_taken_back_in_its_time",
     ),
+    Mutant(
+        "what a removed worker said before the boundary counts",
+        FOLDER + "**/start.py",
+        "    return view.attempt == last.number and aware(view.heard_at) <= aware(last.ended_at)\n",
+        "    return False\n",
+        "tests/core/test_boundaries.py::test_after_a_boundary_removed_workers_are_heard_before_the_next_attempt_begins",
+    ),
+    Mutant(
+        "a new leader ends by plan what it has not heard",
+        FOLDER + "**/boundaries.py",
+        "        return _until_heard(turn, cause, unheard) if unheard else NOTHING_SAVED\n",
+        "        return NOTHING_SAVED\n",
+        "tests/core/test_boundaries.py::test_a_new_leader_hears_the_members_before_it_ends_an_attempt_by_plan",
+    ),
 )

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from datetime import datetime
 
 from trainjob_api import contract, defaults
-from trainjob_api.v1alpha1 import Growth
+from trainjob_api.v1alpha1 import Attempt, Growth
 from trainjob_operator.core import boundaries, make
 from trainjob_operator.core.answers import Answer, Hold, Waker
 from trainjob_operator.core.children import holds_resources, made_of
+from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.silence import says_nothing
 from trainjob_operator.core.lifecycle import begin_attempt, end_attempt, name_pods, name_workers
-from trainjob_operator.core.model import AgentView, PodView
+from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, parse_slots
 from trainjob_operator.core.size import elastic, gang, spares
@@ -177,11 +178,9 @@ def begin_with_agents(turn: Turn) -> Answer:
             text = f"waiting for {len(late.slots)} of {turn.spec.workers} workers: {name_workers(turn, late.slots)}"
             return gang.hold(waits) if waits is not None else Hold(why=text, until=late.until, event=Waker.AGENT)
         team = smaller
-    last = turn.status.attempt
-    storing = sum(view.uploads for view in _parting_agents(turn))
-    if storing and last is not None and last.ended_at is not None and elapsed(turn.now, last.ended_at) < EXIT_WAIT_S:
-        until = after(last.ended_at, EXIT_WAIT_S)
-        return Hold(why=f"waiting for {storing} uploads of removed workers", until=until, event=Waker.AGENT)
+    storing = _waits_for_stores(turn)
+    if storing is not None:
+        return storing
     begin_attempt(turn, team)
     spares.rank(turn, team)
     return None
@@ -212,8 +211,34 @@ def _team_that_suffices(turn: Turn, team: tuple[int, ...], late: list[int]) -> t
     return tuple(sorted(stay + more))
 
 
-def _parting_agents(turn: Turn) -> list[AgentView]:
+def _waits_for_stores(turn: Turn) -> Hold | None:
+    """Removed workers may have parts of the newest checkpoint that nobody else has, and were told to store them."""
+    last = turn.status.attempt
+    if last is None or last.ended_at is None or elapsed(turn.now, last.ended_at) >= EXIT_WAIT_S:
+        return None
+    parting = _parting(turn)
+    storing = sum(view.uploads for _, view in parting if view is not None)
+    # What it said before the attempt ended is older than the checkpoint that the attempt waited for.
+    unheard = [pod.name for pod, view in parting if _is_asked_what_it_stores(turn, last, pod, view)]
+    if not storing and not unheard:
+        return None
+    what = f"{storing} uploads of removed workers" if storing else f"the last word of {name_pods(unheard)}"
+    return Hold(why=f"waiting for {what}", until=after(last.ended_at, EXIT_WAIT_S), event=Waker.AGENT)
+
+
+def _is_asked_what_it_stores(turn: Turn, last: Attempt, pod: PodView, view: AgentView | None) -> bool:
+    """Only after a planned end is there a checkpoint that was waited for."""
+    if last.ended_at is None or not last.storage or pod.slot not in turn.former or pod.phase is not PodPhase.RUNNING:
+        return False
+    if not cause_of(last.end_cause).planned:
+        return False
+    if view is None:
+        return turn.now < turn.listens_until
+    return view.attempt == last.number and aware(view.heard_at) <= aware(last.ended_at)
+
+
+def _parting(turn: Turn) -> list[tuple[PodView, AgentView | None]]:
+    """Pods that are not, or no more, of the job's workers, and what their agents say."""
     listed = set(parse_slots(turn.status.slots))
     going = [pod for slot, pod in (*turn.kids.live.items(), *turn.kids.leaving.items()) if slot not in listed]
-    parting = [(pod, view) for pod in (*turn.kids.parting, *going) if (view := turn.kids.agent(pod)) is not None]
-    return [view for pod, view in parting if not says_nothing(turn, pod)]
+    return [(pod, turn.kids.agent(pod)) for pod in (*turn.kids.parting, *going) if not says_nothing(turn, pod)]
