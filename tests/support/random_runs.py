@@ -28,8 +28,8 @@ from trainjob_operator.core.moments import aware
 
 FAULTY_S, CROWDED_S = 60.0, 240.0
 """So long things break, and where two jobs share the room: nobody makes any within half a minute."""
-PATIENCE_S = 900.0
-"""So long after the last fault the job may take to end."""
+PATIENCE_S, CROWDED_PATIENCE_S = 900.0, 1800.0
+"""So long after the last fault the job may take to end; where two share the room, one trains after the other."""
 UNHEARD_S = 5.0
 """So long before the write that fails a job a pod may end unheard: a list and the write take their time."""
 BATCH = 50
@@ -156,7 +156,7 @@ async def _run(plan: Plan, ran: Ran) -> None:
             heal(sim)
             say(ran, "nothing breaks any more")
             for name in sorted(job["metadata"]["name"] for job in sim.cluster.jobs()):
-                job = await sim.until_finished(name, within_s=PATIENCE_S)
+                job = await sim.until_finished(name, CROWDED_PATIENCE_S if plan.crowded else PATIENCE_S)
                 _check_end(job, sim.world.training(name))
             await _stays_finished(sim)
         finally:
