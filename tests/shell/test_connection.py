@@ -352,10 +352,10 @@ def test_who_reads_no_answers_is_asked_nothing_more() -> None:
                     except TimeoutError:
                         if len(site.served) == served:
                             break
-            (one,) = site.endpoint._connections
-            assert one._transport is not None
-            assert one._transport.get_write_buffer_size() < 256 * 1024
-            assert len(one._received) < 512 * 1024
+                    for one in site.endpoint._connections:
+                        assert one._transport is not None
+                        assert one._transport.get_write_buffer_size() < 256 * 1024
+                        assert len(one._received) < 512 * 1024
         finally:
             client.close()
 

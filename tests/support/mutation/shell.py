@@ -245,4 +245,32 @@ MUTANTS = (
         "            return None\n",
         "tests/shell/test_observe.py::test_the_node_of_a_member_that_was_seen_to_go_tells_whether_it_was_taken_away",
     ),
+    Mutant(
+        "a client may send what nobody asked for",
+        FOLDER + "**/connection.py",
+        "        full = len(self._received) > self._asked + READ_BUFFER\n",
+        "        full = False\n",
+        "tests/shell/test_connection.py::test_who_reads_no_answers_is_asked_nothing_more",
+    ),
+    Mutant(
+        "of two lengths of a body the last one counts",
+        FOLDER + "**/request_head.py",
+        "        if name in fields and name in _ONCE:\n",
+        "        if False:\n",
+        "tests/shell/test_request_head.py::test_what_could_be_read_in_two_ways_is_refused",
+    ),
+    Mutant(
+        "whoever hangs up is still held",
+        FOLDER + "**/connection.py",
+        "            self._held.hang_up()\n            self._held = None\n",
+        "            self._held = None\n",
+        "tests/shell/test_connection.py::test_who_hangs_up_is_waited_for_no_longer",
+    ),
+    Mutant(
+        "a connection that waits for its answer ends like an idle one",
+        FOLDER + "**/connection.py",
+        "            self._stop_timer()\n            self._head, self._answering",
+        "            self._head, self._answering",
+        "tests/shell/test_connection.py::test_a_connection_that_waits_for_an_answer_does_not_end",
+    ),
 )
