@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from support.isolation import ROOT
+from support.open_mpi import variables as open_mpi_variables
 from support.spoken import said
 from trainjob import Result
 
@@ -32,19 +33,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S + 30)]
 def open_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As if it were installed; else the machine's own."""
     if PACKAGES is not None:
-        libraries = next(PACKAGES.glob("lib/*/openmpi")).parent
-        for name, value in {
-            "OPAL_PREFIX": PACKAGES,
-            "OPAL_LIBDIR": libraries,
-            "OPAL_PKGLIBDIR": libraries / "openmpi" / "lib" / "openmpi3",
-            "PMIX_INSTALL_PREFIX": PACKAGES,
-            "PMIX_PKGLIBDIR": libraries / "pmix2" / "lib" / "pmix",
-            "LD_LIBRARY_PATH": f"{libraries}:{libraries / 'openmpi' / 'lib'}:{libraries / 'pmix2' / 'lib'}",
-            "PATH": f"{PACKAGES / 'bin'}:{os.environ['PATH']}",
-            # Drivers of networks that no machine of ours has.
-            "OMPI_MCA_mca_base_component_show_load_errors": "0",
-        }.items():
-            monkeypatch.setenv(name, str(value))
+        for name, value in open_mpi_variables(PACKAGES, path=os.environ["PATH"]).items():
+            monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOME", str(tmp_path))
     if find_spec("mpi4py") is None or shutil.which("mpirun.openmpi") is None:
         pytest.skip("Open MPI 4 and mpi4py are not installed: make test-frameworks")
