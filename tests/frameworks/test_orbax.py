@@ -98,6 +98,37 @@ def test_ranks_of_which_jax_does_not_know_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "forgets", str(tmp_path / "forgets.py"), options=("--max-failures", "0"))
 
 
+TREES = """
+import sys
+import numpy as np
+import trainjob, trainjob.jax
+trainjob.jax.initialize()
+rank = trainjob.get_context().rank
+state = {"w": np.arange(4.0), "rate": np.float32(0.1), "many": np.int64(2**40), "on": np.bool_(True)}
+if sys.argv[1] == "differs":
+    state |= {"mine": np.ones(2)} if rank else {}
+if checkpoint := trainjob.get_checkpoint():
+    found = trainjob.orbax.load(state, checkpoint)
+    assert all(type(found[name]) is type(state[name]) and np.all(found[name] == state[name]) for name in state), found
+    print("the same numbers", flush=True)
+trainjob.report({}, checkpoint=trainjob.orbax.save(state), step=1)
+raise SystemExit(0 if trainjob.get_context().attempt > 1 else 1)
+"""
+
+
+def test_a_rank_with_another_tree_is_told_when_it_saves(tmp_path: Path) -> None:
+    """Rank 0's description of the tree is the checkpoint's: what it does not have could not be loaded again."""
+    (tmp_path / "trees.py").write_text(TREES)
+    with pytest.raises(AssertionError, match="the tree of rank 1 has other names or shapes than rank 0's"):
+        run(tmp_path, "trees", str(tmp_path / "trees.py"), "differs", options=("--max-failures", "0"))
+
+
+def test_numpys_numbers_come_back_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "trees.py").write_text(TREES)
+    shown = run(tmp_path, "trees", str(tmp_path / "trees.py"), "same", options=("--max-failures", "1"))
+    assert shown.count("the same numbers") == 2, shown
+
+
 OTHER = """
 import tempfile
 import jax.numpy as jnp

@@ -60,6 +60,8 @@ TRANSFORMERS = (
 )
 DEEPSPEED = (str(ROOT / "examples" / "deepspeed" / "train.py"), *("--steps", "16", "--save-every", "4", "--stage", "2"))
 
+ORBAX = (str(ROOT / "examples" / "orbax" / "train.py"), *("--steps", "16", "--save-every", "4"))
+
 CASES = {
     "lightning": (
         "lightning.pytorch.trainer.trainer:Trainer.save_checkpoint",
@@ -76,6 +78,7 @@ CASES = {
         "deepspeed.runtime.engine:DeepSpeedEngine.load_checkpoint",
         DEEPSPEED,
     ),
+    "orbax": ("trainjob.orbax:save", "trainjob.orbax:load", ORBAX),
 }
 """By the library: what saves, what loads, and what is run."""
 

@@ -40,13 +40,21 @@ def save(state: Any) -> Checkpoint:
     ranks call it, and report, behind the same step.
 
     The checkpoint is a plain one of Orbax's, in its folder `orbax`: whatever reads those reads it, at any number of
-    processes. Raises TrainJobError where JAX does not know the job's ranks.
+    processes. Of what is no array of JAX's, rank 0's is kept. Raises TrainJobError where JAX does not know the job's
+    ranks, and on ranks whose tree differs from rank 0's.
     """
     context = calls.get_context()
     if jax.process_count() != context.world_size:
         raise TrainJobError(
             f"the job has {context.world_size} ranks, and JAX counts {jax.process_count()}: each would train alone. "
             "Call trainjob.jax.initialize() before anything that asks JAX for a device."
+        )
+    state = jax.tree.map(_plain, state)
+    mine = _shape_of(state)
+    if calls.broadcast_from_rank_zero(mine) != mine:
+        raise TrainJobError(
+            f"trainjob.orbax.save(): the tree of rank {context.rank} has other names or shapes than rank 0's, and what "
+            "rank 0 does not have would be lost. Pass the same tree on all ranks."
         )
     checkpoint = Checkpoint.in_new_folder("trainjob-orbax-")
     folder = os.path.join(checkpoint.path, FOLDER)
@@ -73,9 +81,26 @@ def load(state: Any, checkpoint: Checkpoint) -> Any:
                 f"the checkpoint {checkpoint.path} holds no folder {FOLDER!r}: it was not made by "
                 "trainjob.orbax.save(). Load it yourself, or start over with --fresh."
             )
-        wanted = ocp.checkpoint_utils.construct_restore_args(state)
+        plain = jax.tree.map(_plain, state)
+        wanted = ocp.checkpoint_utils.construct_restore_args(plain)
         with _quiet(), ocp.Checkpointer(_handler(), multiprocessing_options=_each_for_itself()) as checkpointer:
-            return checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=state, restore_args=wanted))
+            found = checkpointer.restore(folder, args=ocp.args.PyTreeRestore(item=plain, restore_args=wanted))
+    return jax.tree.map(_as_before, state, found)
+
+
+def _plain(leaf: Any) -> Any:
+    """Orbax writes NumPy's numbers, and does not read them into a tree that has such: Python's take their place."""
+    return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _as_before(leaf: Any, found: Any) -> Any:
+    return leaf.dtype.type(found) if isinstance(leaf, np.generic) else found
+
+
+def _shape_of(state: Any) -> str:
+    """In the same words on all ranks that save the same."""
+    leaves, structure = jax.tree.flatten(state)
+    return f"{structure} {[(np.shape(leaf), str(getattr(leaf, 'dtype', ''))) for leaf in leaves]}"
 
 
 @contextlib.contextmanager
