@@ -422,6 +422,8 @@ def test_a_run_goes_on_from_a_job_a_checkpoint_or_a_place(here: Shell) -> None:
     assert own["checkpoint"]["resumeFrom"] == str(folder / "1-1-1")
     again = built("x.py", "--name", "digits", "--storage", "store", "--resume-from", "digits")
     assert again["checkpoint"]["resumeFrom"] == str(folder / "1-1-2")
+    bare = built("x.py", "--resume-from", os.path.relpath(folder / "1-1-2"))
+    assert bare["checkpoint"]["resumeFrom"] == os.path.abspath(folder / "1-1-2"), "a path without ./ is one too"
     assert built("x.py", "--resume-from", "s3://bucket/x")["checkpoint"]["resumeFrom"] == "s3://bucket/x"
 
 
