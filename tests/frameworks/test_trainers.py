@@ -100,6 +100,29 @@ def test_jax_sees_all_ranks(tmp_path: Path, workers: int, killed: int, raises: i
     assert f"came back: {expected}" in came_of(text, tmp_path)
 
 
+IN_A_POD = """
+import os
+os.environ["KUBERNETES_SERVICE_HOST"] = "127.0.0.1"  # and there is no token
+import jax
+import trainjob.jax
+from trainjob.session import calls
+from types import SimpleNamespace
+of = calls.get_context()
+calls.get_context = lambda: SimpleNamespace(world_size=2, rank=of.rank, local_rank=0, local_world_size=1)
+trainjob.jax.initialize()
+print("sees", len(jax.devices()), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: make test-frameworks")
+def test_jax_asks_no_api_server_what_the_job_knows(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(IN_A_POD)
+    words = ["-m", "trainjob.cli", "run", "loop.py", "--workers", "2", "--plain"]
+    assert said(words, tmp_path, limit_s=LIMIT_S).count("sees 2") == 2
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize(

@@ -50,6 +50,8 @@ def initialize() -> None:
             context.rank,
             local_device_ids=[context.local_rank] if context.local_world_size > 1 else None,
             coordinator_bind_address=coordinator if context.rank == 0 else None,
+            # In a pod it else asks the API server, which its token gives no right to, for what is all known here.
+            cluster_detection_method="deactivate",
             **{name: limit for name, limit in _LIMITS_S.items() if name in known},
         )
     distributed.initialize = _is_done
