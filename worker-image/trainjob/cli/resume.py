@@ -14,9 +14,9 @@ from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
 def resolve(what: str, name: str | None, storage: str | None) -> str:
     """The path or URI of the checkpoint. Raises CommandError.
 
-    With a leading slash, dot or tilde, or with two slashes, it is a place; `1-2-14` is a checkpoint of the job `name` itself; anything
-    else is the name of a job of this machine, whose newest checkpoint is meant (`name/1-2-14`: that one). `storage` is
-    where the new job stores, and where its own name is looked for.
+    With a leading slash, dot or tilde, or with two slashes, it is a place; `1-2-14` is a checkpoint of the job `name`
+    itself; anything else is the name of a job of this machine, whose newest checkpoint is meant (`name/1-2-14`: that
+    one). `storage` is where the new job stores, and where its own name is looked for.
     """
     if "://" in what or what.startswith(("/", ".", "~")) or what.count("/") > 1:
         return jobs.storage_root(what)
