@@ -13,7 +13,7 @@ from support.virtual_time import VirtualLoop, passes, run_virtual
 from trainjob.agent.hangs.early import ACTS_S
 from trainjob.agent.hangs.evidence import APART_S
 from trainjob.agent.hangs.inquiry import Inquiry
-from trainjob.agent.hangs.silence import EARLY_S, FLOOR_S
+from trainjob.agent.hangs.silence import EARLY_S, FLOOR_S, UNPACED_S
 from trainjob.agent.hangs.watch import Watch
 from trainjob.agent.processes.stacks import CUT
 from trainjob.agent.processes.vitals import NOT_QUIET, Quiet
@@ -162,9 +162,35 @@ def test_before_the_limit_there_is_no_verdict_on_ranks_that_may_be_at_work(
     assert job.told == [] and 2 <= len(job.asked) <= 12, "it is looked, and more and more rarely"
 
 
-def test_before_five_pauses_there_is_no_verdict() -> None:
-    job = after(3600, (REDUCES, WAITS), (REPORTS, WAITS), steps=5)
-    assert job.told == [] and job.asked == []
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_before_five_pauses_ranks_that_wait_for_each_other_are_told_after_a_minute(steps: int) -> None:
+    job = after(UNPACED_S + 5, (REDUCES, RESTS), (REPORTS, RESTS), steps=steps)
+    ((moment, told),) = job.told
+    assert UNPACED_S <= moment <= UNPACED_S + 2 and told is not None and told["early"]
+    assert min(job.asked) >= UNPACED_S - APART_S - 1, "ranks that start are left alone"
+
+
+def test_before_five_pauses_a_rank_alone_is_given_as_long_as_a_limit_would() -> None:
+    assert after(FLOOR_S - 10, (REDUCES, WAITS), (LOADS, RESTS), steps=2).told == []
+    told = after(2 * FLOOR_S, (REDUCES, WAITS), (LOADS, RESTS), steps=2).told
+    assert told and min(at for at, _ in told) >= FLOOR_S
+
+
+def test_before_five_pauses_nothing_ends_an_attempt_before_the_shortest_limit() -> None:
+    told = after(FLOOR_S + 200, (REDUCES, RESTS), (REPORTS, RESTS), steps=2).told
+    settled = [at for at, word in told if word is not None and not word["early"]]
+    assert settled and min(settled) >= FLOOR_S
+
+
+@pytest.mark.parametrize(("given", "first"), [(8.0, UNPACED_S), (600.0, 600.0)])
+def test_a_limit_counts_from_the_first_step_on_and_what_is_proven_before_it(given: float, first: float) -> None:
+    async def story() -> Job:
+        job = Job((REDUCES, RESTS), (REPORTS, RESTS))
+        job.watch.after(given)
+        return await job.silent(first + 5)
+
+    told = run_virtual(story()).told
+    assert told and first <= told[0][0] <= first + 2
 
 
 def test_ranks_that_move_on_between_the_looks_are_at_work() -> None:

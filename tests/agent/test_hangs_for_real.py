@@ -67,6 +67,7 @@ dist.all_reduce(torch.ones(1), group=pair if context.rank == 1 else None)
 EARLY = entry(
     hangs__watch__EVERY_S=0.1,
     hangs__silence__EARLY_S=1.5,
+    hangs__silence__UNPACED_S=3.0,
     hangs__silence__LATE_S=0.8,
     hangs__early__APART_S=0.8,
     hangs__evidence__QUIET_S=0.4,
@@ -232,6 +233,15 @@ def test_a_collective_that_one_rank_leaves_out_is_named_long_before_the_limit(tm
         assert told["early"] and "wait for each other" in told["message"], told
         assert "rank 0 waits in all_reduce (train.py:" in told["message"], told
         assert "rank 1 waits in report (train.py:" in told["message"], told
+
+
+def test_a_collective_that_one_rank_leaves_out_before_the_first_step_is_named_too(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=TORCH + "context = trainjob.get_context()\n" + SKIPPED + END, entry=EARLY) as rig:
+        rig.run(1)
+        told = hang(rig)
+        assert told["early"] and told["ranks"] == [1], told
+        assert "rank 0 waits in all_reduce (train.py:" in told["message"], told
+        assert "rank 1 has called no collective of the default group" in told["message"], told
 
 
 def test_where_all_stand_in_the_same_line_torchs_record_names_who_called_less(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ EARLY_TIMES = 5.0
 """and not before so many times the usual pause;"""
 ALONE_TIMES = 1.5
 """of a rank that waits for something of its own, nor so many times the longest pause there was: it may come back."""
+UNPACED_S = 60.0
+"""The same while there is no usual pause yet, from the attempt's begin or its last step on; of a rank that waits for
+something of its own FLOOR_S."""
 INTERVALS, ENOUGH = 64, 5
 """How many pauses are known, and from how many on there is a usual one."""
 LATE_S = 2.5
@@ -41,6 +44,10 @@ class Silence:
         self._looked: Optional[float] = None
         self._intervals: Deque[float] = deque(maxlen=INTERVALS)
         self._longest = 0.0
+
+    def begin(self, now: float) -> None:
+        """The ranks are about to start."""
+        self._since = now
 
     def step(self, now: float, excused_s: float) -> None:
         """A report() was released, or rows of log() came. `excused_s`: what went into checkpoints so far, all of it."""
@@ -82,20 +89,26 @@ class Silence:
 
     @property
     def early(self) -> Optional[float]:
-        """Seconds from which on what is proven is told; None: not before the limit. A limit that is given is meant."""
-        if self.after_s is not None or self._stepped_at is None or len(self._intervals) < ENOUGH:
-            return None
+        """Seconds from which on what is proven is told; None: not before the limit. A limit that is given is meant, as
+        soon as it counts: from the first step on.
+        """
+        if self.after_s is not None:
+            return None if self.after_s == 0 or self._stepped_at is not None else max(UNPACED_S, self.after_s)
+        if len(self._intervals) < ENOUGH:
+            return max(UNPACED_S, EARLY_TIMES * self._longest)
         return max(EARLY_S, EARLY_TIMES * median(self._intervals))
 
     @property
     def alone(self) -> Optional[float]:
         """The same, of ranks that wait for something of their own."""
         early = self.early
-        return None if early is None else max(early, ALONE_TIMES * self._longest)
+        if early is None:
+            return None
+        return max(early, ALONE_TIMES * self._longest, FLOOR_S if len(self._intervals) < ENOUGH else 0.0)
 
     @property
     def since(self) -> Optional[float]:
-        """The last step, or what else was seen of the ranks; None: nothing yet."""
+        """The last step, or what else was seen of the ranks, or their start."""
         return self._since
 
     def silent_s(self, now: float, excused_s: float) -> float:

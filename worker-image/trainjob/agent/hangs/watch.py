@@ -36,6 +36,7 @@ class Watch:
         self._background = Background(on_fault)
         self._loop = asyncio.get_running_loop()
         self._silence = Silence()
+        self._silence.begin(self._loop.time())
         self._judged: Tuple[Optional[float], float] = (None, 0.0)
         """The silence that was judged last: since when, and how long it was then."""
         self._judging: Optional[asyncio.Task[None]] = None
