@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from trainjob_api.contract import ENDED_LIMIT
+
 _BY_PROCESS = (
     # <Net object at 0x7f3a...>, "Current thread 0x..."
     (re.compile(r"\b0x[0-9a-fA-F]+"), "0x"),
@@ -32,10 +34,21 @@ def by_any_process(text: str) -> str:
     return text
 
 
+_PLACE = re.compile(r"^(rank \d+) on [a-z0-9][a-z0-9.-]*(?= )")
+"""`rank 1 on mine-1`: a worker that takes the place of that one is mine-2, with the same rank."""
+_AT_THE_CUT = 32
+"""Characters by which cut sentences may be cut elsewhere: their pids, ports and places differ in length."""
+
+
 def same_sentence(one: str, other: str) -> bool:
-    """Whether two causes, as they are told in a sentence each, are the same one."""
-    (first, *_), (second, *_) = [by_any_process(each.strip()).split("\n") for each in (one, other)]
-    return first == second
+    """Whether two causes, as they are told in a sentence each, are the same one. A history keeps the begin of each."""
+    (first, *_), (second, *_) = [_PLACE.sub(r"\1", by_any_process(each.strip())).split("\n") for each in (one, other)]
+    if first == second:
+        return True
+    if max(len(one), len(other)) < ENDED_LIMIT or min(len(one), len(other)) < ENDED_LIMIT:
+        return False
+    kept = min(len(first), len(second)) - _AT_THE_CUT
+    return first[:kept] == second[:kept]
 
 
 def same(one: str, other: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainjob_api import contract
-from trainjob_api.same_error import by_any_process, same
+from trainjob_api.same_error import by_any_process, same, same_sentence
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    x()\n'
 
@@ -64,3 +64,29 @@ def test_tracebacks_that_a_limit_has_cut_at_other_characters_are_the_same(digits
     assert same(cut("7"), cut("7" * digits))
     assert not same(cut("7"), cut("7" * digits) + "t")
     assert not same(HEAD + "KeyError: 5", "KeyError: 5")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("rank 1 on mine-1 ended with exit code 3", "rank 1 on mine-2 ended with exit code 3", True),
+        ("rank 1 on mine-1 ended with exit code 3", "rank 0 on mine-0 ended with exit code 3", False),
+        ("rank 1 on mine-1 ended with exit code 3", "rank 1 on mine-1 ended with exit code 4", False),
+        (
+            f"rank 1 on mine-9 raised E: {'x' * 300}"[: contract.ENDED_LIMIT],
+            f"rank 1 on mine-10 raised E: {'x' * 300}",
+            True,
+        ),
+        (
+            f"rank 1 on mine-1 raised E: {'x' * 300}"[: contract.ENDED_LIMIT],
+            f"rank 1 on mine-1 raised F: {'x' * 300}",
+            False,
+        ),
+        ("rank 1 on mine-1 raised E: bad", f"rank 1 on mine-1 raised E: bad {'x' * 300}", False),
+    ],
+    ids=["another worker", "another rank", "another code", "cut in the history", "cut, another error", "not cut"],
+)
+def test_a_cause_is_the_same_on_the_worker_that_took_the_place_and_where_a_history_cut_it(
+    one: str, other: str, is_same: bool
+) -> None:
+    assert same_sentence(one, other) is is_same

@@ -263,3 +263,17 @@ def test_attempts_that_ended_by_the_same_cause_are_told_together() -> None:
     assert "  attempts 2 to 4 ended by the same cause, each after report 12\n" in explained(12, 12, 12)
     assert "  attempts 2 to 4 ended by the same cause\n" in explained(12, 13, 12)
     assert "by the same cause" not in explained(12)
+
+
+def test_attempts_on_a_worker_that_took_a_place_count_as_the_same_cause() -> None:
+    """All four, though the last two ran on digits-2, and though the history keeps the begin of a long sentence."""
+    said = "rank 1 on digits-{} raised RuntimeError: " + "closed by a peer " * 15
+    history = [
+        {"attempt": at, "cause": "Started", "startedAt": "2030-01-01T00:00:00Z", "worldSize": 2,
+         "message": said.format(1 if at < 3 else 2)[: contract.ENDED_LIMIT]}
+        for at in (1, 2, 3, 4)
+    ]  # fmt: skip
+    told = failure(attempt=4, message=said.format(2), reason=contract.REASON_COMMUNICATION)
+    failed = condition("Failed", "True", contract.REASON_LIMIT)
+    lines = explain(job({"conditions": [failed], "lastFailure": told, "history": history}), RETRY)
+    assert "  attempts 1 to 4 ended by the same cause" in lines
