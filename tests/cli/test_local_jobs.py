@@ -15,6 +15,7 @@ import pytest
 from support.checkpoint import Job
 from support.checkpoint_cli import Shell
 from support.trainjobs import document
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.main import main
@@ -510,6 +511,31 @@ def test_what_to_type_next_fits_what_the_job_saved(here: Shell) -> None:
         shown = here.tj("status", "digits").out
         assert said in shown
         assert status or ("tj model get" not in shown and "resume" not in shown)
+
+
+@pytest.mark.parametrize(("outcome", "word"), [("Stopped", "Stopped"), (None, "Killed"), ("Failed", "Failed")])
+def test_a_run_that_saved_nothing_goes_on_from_the_checkpoint_of_the_one_before(
+    here: Shell, outcome: str | None, word: str
+) -> None:
+    """It is told, as the next start does it."""
+    here.save("1-1-1", "1-1-2")
+    here.run("uid-2")
+    remember(here, outcome=outcome, run=2, job=document({"status": {"phase": "Running"}}))
+    row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
+    assert row.split()[1:5] == [word, "2", "20", "1-1-2"]
+    shown = here.tj("status", "digits").out
+    assert "nothing new; checkpoint 1-1-2 is there from before" in shown and "as they ended" not in shown
+    assert "`tj run train.py --name digits` resumes from checkpoint 1-1-2" in shown and "starts it again" not in shown
+    assert "resumes from checkpoint 1-1-2" in here.tj("attach", "digits").err or outcome == "Failed"
+
+
+def test_a_run_that_began_afresh_and_saved_nothing_starts_again(here: Shell) -> None:
+    here.save("1-1-1")
+    settle(here.job.store, "uid-2", "none", [])
+    remember(here, outcome="Stopped", run=2, job=document({"status": {"phase": "Running"}}))
+    assert "1-1-1" not in here.tj("list").out
+    shown = here.tj("status", "digits").out
+    assert "starts it again" in shown and "1-1-1" not in shown
 
 
 def test_a_job_that_has_ended_is_attached_to_with_how_it_ended_and_nothing_before(here: Shell) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from support import s3
+from support.checkpoint_cli import shell
 from support.jobs import attempt, checkpoint, condition, failure, job, progress
 from support.patience import HANG_S
+from trainjob.checkpoint.reading import runs
 from trainjob.cli import ending
 from trainjob.cli import main as entry
 from trainjob.cli import parser as grammar
@@ -196,6 +198,28 @@ def test_a_stopped_job_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> 
     assert (
         said == "digits was stopped; checkpoint 1-1-4 is saved\nnext: `tj run train.py --name digits` resumes from it\n"
     )
+
+
+def test_a_job_that_was_stopped_before_it_saved_says_what_is_there_from_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = shell(tmp_path, str(tmp_path / "store"), capsys)
+
+    def stopped(run: int | None) -> list[str]:
+        final = job({} if run is None else {"attempt": {**attempt(), "run": run}})
+        outcome = LocalOutcome(job=final, storage=made.uri, interrupted=True)
+        assert conclude(outcome, retry(args("run train.py"), final), 1.0) == contract.CLI_INTERRUPTED
+        return capsys.readouterr().err.splitlines()
+
+    assert stopped(1)[0] == "digits was stopped; nothing was saved" and stopped(1)[1].endswith("starts again")
+    made.save("1-1-1")
+    assert stopped(1)[0] == "digits was stopped; checkpoint 1-1-1 is saved"
+    before = "digits was stopped; nothing new; checkpoint 1-1-1 is there from before"
+    assert stopped(None)[0] == before, "before it joined"
+    made.run("uid-2")
+    assert stopped(2)[0] == before and stopped(2)[1].endswith("resumes from it")
+    runs.write_end(made.job.store, 2, {})
+    assert stopped(None)[0] == "digits was stopped; nothing was saved", "the next one starts from the beginning"
 
 
 def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(

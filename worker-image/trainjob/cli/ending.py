@@ -17,6 +17,7 @@ from trainjob_api import defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK
 
 if TYPE_CHECKING:
+    from trainjob.checkpoint.reading.runs import Origin
     from trainjob.launch.local.backend import LocalOutcome
     from trainjob_api.v1alpha1 import TrainJob
 
@@ -80,8 +81,9 @@ def conclude(
         lines, code = changes.completed(job, seconds), CLI_OK
     elif status.holds("Failed"):
         asks = outcome.storage is not None and status.checkpoint.latest is None
-        stored = newest(str(outcome.storage))[0] if asks else None
-        lines, code = failure.explain(job, again, stored, shown=shown, budget=budget), CLI_JOB_FAILED
+        stored = next_start(str(outcome.storage))[0] if asks else None
+        id_ = None if stored is None else str(stored.manifest.id)
+        lines, code = failure.explain(job, again, id_, shown=shown, budget=budget), CLI_JOB_FAILED
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     lines += last_good.lines(job, outcome.storage, again.command)
@@ -90,9 +92,13 @@ def conclude(
 
 
 def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
-    name, shown = outcome.job.metadata.name, outcome.job.status.checkpoint.latest
-    stored, trouble = newest(outcome.storage) if outcome.storage else (None, "")
-    latest = stored or (shown.id if shown else None)
+    name, status = outcome.job.metadata.name, outcome.job.status
+    stored, trouble = next_start(outcome.storage) if outcome.storage else (None, "")
+    latest = str(stored.manifest.id) if stored else status.checkpoint.latest.id if status.checkpoint.latest else None
+    run = status.attempt.run if status.attempt else None
+    own = status.checkpoint.latest is not None or (
+        stored is not None and not stored.earlier and stored.manifest.id.run == run
+    )
     if trouble:
         saved = (
             f"checkpoint {latest} is saved, perhaps a newer one"
@@ -100,8 +106,10 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
             else "whether something was saved is not known"
         )
         saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
+    elif latest:
+        saved = f"checkpoint {latest} is saved" if own else wording.from_before(latest)
     else:
-        saved = f"checkpoint {latest} is saved" if latest else "nothing was saved"
+        saved = "nothing was saved"
     return [
         f"{name} was stopped; {saved}",
         f"next: `{again.command}` "
@@ -109,9 +117,9 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
     ]
 
 
-def newest(storage: str) -> tuple[str | None, str]:
-    """(the newest checkpoint on storage, what kept it from being told): storage counts, as the object's status is
-    always a moment behind it.
+def next_start(storage: str) -> tuple[Origin | None, str]:
+    """(what the next run resumes from, what kept it from being told): storage counts, as the object's status is always
+    a moment behind it.
 
     Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that
     is left behind.
@@ -119,12 +127,11 @@ def newest(storage: str) -> tuple[str | None, str]:
     from trainjob.checkpoint.choice import catalogue
     from trainjob.checkpoint.errors import StoreError
 
-    answer: list[tuple[str | None, str]] = []
+    answer: list[tuple[Origin | None, str]] = []
 
     def ask() -> None:
         try:
-            found = catalogue.list_checkpoints(catalogue.open_store(storage, ASK_S))
-            answer.append((str(found[-1].id) if found else None, ""))
+            answer.append((catalogue.next_start(catalogue.open_store(storage, ASK_S)), ""))
         except StoreError as error:
             answer.append((None, str(error)))
 

@@ -252,7 +252,7 @@ def explain(
         if latest
         else f"  saved: checkpoint {stored}"
         if own
-        else f"  saved: nothing new; checkpoint {earlier} is there from before"
+        else f"  saved: {wording.from_before(earlier)}"
         if earlier
         else "  saved: no checkpoint yet"
     )

@@ -10,6 +10,11 @@ SHOWN_METRICS = 6
 """Metrics on one line; a script that reports fifty would otherwise push everything else away."""
 
 
+def from_before(checkpoint: str) -> str:
+    """Of a run that ended without a checkpoint of its own."""
+    return f"nothing new; checkpoint {checkpoint} is there from before"
+
+
 def duration(seconds: float) -> str:
     """`0.4s`, `12s`, `3m05s`, `1h12m`, `2d03h`; never negative."""
     seconds = max(0.0, seconds)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.reading import runs, stored
-from trainjob.checkpoint.reading.runs import Claim
+from trainjob.checkpoint.reading.runs import Claim, Origin
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import FileEntry, Manifest
@@ -28,6 +28,7 @@ __all__ = [
     "latest_run",
     "lineage_history",
     "list_checkpoints",
+    "next_start",
     "open_checkpoint",
     "open_store",
     "read_claim",
@@ -83,6 +84,11 @@ def list_checkpoints(store: Store, run: Optional[int] = None, warnings: Optional
             if entry.state == inventory.DAMAGED
         ]
     return [entry.manifest for entry in entries if entry.good and entry.manifest is not None]
+
+
+def next_start(store: Store) -> Optional[Origin]:
+    """What the next run of this name resumes from by itself; None: it starts from the beginning."""
+    return runs.next_start(store)
 
 
 def checkpoint_uri(store: Store, id_: CheckpointId) -> str:

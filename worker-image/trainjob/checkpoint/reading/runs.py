@@ -63,6 +63,8 @@ class Origin(NamedTuple):
 
     manifest: Manifest
     uri: str
+    earlier: bool = False
+    """The run before left none of its own: it is what that one began with."""
 
 
 def numbers(store: Store) -> List[int]:
@@ -199,6 +201,12 @@ def origin(
         claimed = before
 
 
+def next_start(store: Store) -> Optional[Origin]:
+    """What the next run of this name resumes from by itself, were it to begin now; None: from the beginning."""
+    found = numbers(store)
+    return None if not found or ended(store, found[-1]) else _left_by(store, found[-1], [])
+
+
 def mark_origin_damaged(store: Store, uri: str, why: str) -> None:
     """Remember in this job's folder that a checkpoint which resumeFrom names did not verify."""
     store.create(layout.origin_mark_key(uri), json.dumps({"uri": uri, "why": why}).encode())
@@ -234,22 +242,24 @@ def _resumes(
         return None, None, "no earlier run of this name: the job starts from the beginning"
     if ended(store, last):
         return None, None, f"run {last} completed: the job starts from the beginning"
-    found = stored.newest_good(store, last, warnings)
-    if found is not None:
-        return (
-            found.id,
-            None,
-            f"run {last} did not complete: the job resumes from its checkpoint {found.id}{found.note.at_step}",
-        )
-    before = read_claim(store, last)
-    start = None if before is None else origin(store, before, warnings)
-    if before is None or start is None:
+    start = _left_by(store, last, warnings)
+    if start is None:
         return None, None, f"run {last} left no checkpoint: the job starts from the beginning"
-    why = (
-        f"run {last} left no checkpoint: the job resumes from {start.manifest.id}{start.manifest.note.at_step}, as "
-        "that run did"
-    )
-    return start.manifest.id, None if start.uri == store.uri(layout.folder(start.manifest.id)) else start.uri, why
+    id_, at_step = start.manifest.id, start.manifest.note.at_step
+    if not start.earlier:
+        return id_, None, f"run {last} did not complete: the job resumes from its checkpoint {id_}{at_step}"
+    why = f"run {last} left no checkpoint: the job resumes from {id_}{at_step}, as that run did"
+    return id_, None if start.uri == store.uri(layout.folder(id_)) else start.uri, why
+
+
+def _left_by(store: Store, run: int, warnings: List[str]) -> Optional[Origin]:
+    """Of a run that did not complete: its own newest checkpoint, else the one that it began with."""
+    found = stored.newest_good(store, run, warnings)
+    if found is not None:
+        return Origin(found, store.uri(layout.folder(found.id)))
+    claimed = read_claim(store, run)
+    before = None if claimed is None else origin(store, claimed, warnings)
+    return None if before is None else before._replace(earlier=True)
 
 
 def _near(where: str) -> str:

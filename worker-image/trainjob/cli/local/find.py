@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.errors import StoreError
@@ -146,9 +147,40 @@ def _which(found: list[Record]) -> str:
     return "say which by " + "; or by ".join(ways)
 
 
-def continuing(job: TrainJob | None) -> str:
+class Start(NamedTuple):
+    """What the same command resumes from."""
+
+    id: str
+    step: int | None
+    earlier: bool
+    """Not this run's: it saved nothing new."""
+
+
+def next_start(record: Record, job: TrainJob | None) -> Start | None:
+    """Of the newest run, where it did not complete; None: it starts from the beginning. As storage has it where that is
+    a folder of this machine, else as far as the record tells.
+    """
+    status = None if job is None else job.status
+    if status is not None and (told := status.checkpoint.latest) is not None:
+        return Start(told.id, told.step, earlier=False)
+    if record.folder is not None and os.path.isdir(record.folder):
+        with contextlib.suppress(StoreError):
+            found = catalogue.next_start(catalogue.open_store(record.folder))
+            if found is None:
+                return None
+            id_ = found.manifest.id
+            earlier_one = found.earlier or (record.number is not None and id_.run != record.number)
+            return Start(str(id_), found.manifest.note.step, earlier_one)
+    before = status.attempt.resumed_from if status is not None and status.attempt is not None else None
+    return None if before is None else Start(before, None, earlier=True)
+
+
+def continuing(record: Record, job: TrainJob | None) -> str:
     """What the same command does with a job that did not end by itself."""
-    return "resumes from its newest checkpoint" if saved(job) else "starts it again"
+    start = next_start(record, job)
+    if start is None:
+        return "starts it again"
+    return f"resumes from checkpoint {start.id}" if start.earlier else "resumes from its newest checkpoint"
 
 
 def saved(job: TrainJob | None) -> bool:

@@ -24,6 +24,8 @@ HEADER = ("NAME", "STATUS", "RUN", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STO
 WIDE = ("SIZE", "METRIC", "COMMAND")
 
 
+GOES_ON = (records.STOPPED, records.KILLED, "Failed")
+"""What ended so that the same command goes on from a checkpoint of an earlier run where this one saved none."""
 _TROUBLE_LIMIT = 60
 """Characters; `tj status` has the whole sentence."""
 
@@ -32,7 +34,7 @@ def listing(args: argparse.Namespace) -> int:
     """Print the jobs."""
     check_states(args.status or (), records.STATES)
     known, damaged = records.find_all()
-    every = len(known)
+    every, heads = len(known), {(each.id, each.started) for each in known}
     if args.runs:
         known = sorted((run for each in known for run in find.every_run(each)), key=lambda run: -run.started)
     if args.status:
@@ -43,7 +45,7 @@ def listing(args: argparse.Namespace) -> int:
         print(*(each.name for each in known), sep="\n", end="\n" if known else "")
     elif known:
         wide, now = args.output == "wide", time.time()
-        rows = [row(each, wide=wide, now=now) for each in known]
+        rows = [row(each, wide=wide, now=now, newest=(each.id, each.started) in heads) for each in known]
         told = [_trouble(each, now) for each in known]
         if any(told):
             rows = [[*cells, said] for cells, said in zip(rows, told, strict=True)]
@@ -91,19 +93,21 @@ def as_json(record: Record) -> dict[str, object]:
     return {"id": record.id, "status": record.shown_state, **vars(record)}
 
 
-def row(record: Record, *, wide: bool, now: float) -> list[str]:
-    """The cells of a job."""
+def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[str]:
+    """The cells of a job, or of a run that is not its newest."""
     job = find.job_of(record)
     progress = job.status.progress if job else None
     step, total = (progress.step, progress.total_steps) if progress else (None, None)
-    state = record.state
+    state, saved = record.state, find.newest_checkpoint(record, job)
+    if newest and saved is None and state in GOES_ON and (start := find.next_start(record, job)) is not None:
+        saved, step = start.id, start.step if step is None else step
     over = record.ended or (now if state == records.RUNNING else None)
     cells = [
         record.name,
         record.shown_state,
         "" if record.number is None else str(record.number),
         "" if step is None else str(step) if total is None else f"{step}/{total}",
-        find.newest_checkpoint(record, job) or "",
+        saved or "",
         f"{wording.age(record.started, now)} ago",
         wording.duration(over - record.started) if over else "",
         "" if record.folder is None else _short(record.folder.rsplit("/", 2)[0]),

@@ -81,6 +81,10 @@ def _facts(newest: Record, record: Record, at_the_end: str | None) -> list[tuple
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     if at_the_end is not None:
         facts.append(("newest", f"checkpoint {at_the_end}, stored by the workers as they ended"))
+    elif record is newest and state in listing.GOES_ON:
+        start = find.next_start(record, find.job_of(record))
+        if start is not None and start.earlier:
+            facts.append(("saved", wording.from_before(start.id)))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
     kept = [
@@ -140,9 +144,9 @@ def advice(record: Record, state: str) -> list[str]:
             asker=listing.asker(record),
         )
         reason = where.reason if where else job.status.last_failure.reason
-        resumes = find.saved(job)
+        resumes = find.next_start(record, job) is not None
         return [
             *failure.next_steps(reason, job.status.last_failure, retry, resumes=resumes),
             f"      `tj logs {name}` has its ranks' lines",
         ]
-    return [f"next: `{again}` {find.continuing(job)}, `tj logs {name}` has its ranks' lines"]
+    return [f"next: `{again}` {find.continuing(record, job)}, `tj logs {name}` has its ranks' lines"]
