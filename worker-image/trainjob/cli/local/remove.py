@@ -45,6 +45,8 @@ class Planned(NamedTuple):
     """These alone; None: the whole job."""
     runs: Sequence[Record] = ()
     """These earlier runs' records and output alone: the job stays."""
+    stays: str | None = None
+    """The checkpoint that is kept."""
 
     @property
     def what(self) -> str:
@@ -56,9 +58,13 @@ class Planned(NamedTuple):
     @property
     def done(self) -> str:
         """What is to be said once it is gone."""
+        name, size = self.record.name, wording.size(self.size)
         if self.runs:
-            return f"{self.record.name}: {self.what} are removed"
-        return f"{self.record.name} is removed" + ("" if self.checkpoints is None else f": {self.what}")
+            return f"{name}: {self.what} are removed, {size}"
+        if self.checkpoints is None:
+            return f"{name} is removed, {size}"
+        are = "is" if len(self.checkpoints) == 1 else "are"
+        return f"{self.what} of {name} {are} removed, {size}" + (f"; {self.stays} stays" if self.stays else "")
 
 
 def remove(args: argparse.Namespace) -> int:
@@ -78,7 +84,7 @@ def remove(args: argparse.Namespace) -> int:
     for each in planned:
         try:
             carry_out(each)
-            print(f"{each.done}, {wording.size(each.size)}", flush=True)
+            print(each.done, flush=True)
         except (LaunchError, StoreError, OSError) as error:  # the others still go
             print(f"tj: {each.record.name} stays: {error}", file=sys.stderr)
             code = CLI_ERROR
@@ -148,7 +154,8 @@ def plan(record: Record, *, best: bool) -> Planned:
     kept = run is not None and inventory.best(of_newest, inventory.read_policy(store, run))
     kept = kept or inventory.latest(entries)
     going = [entry for entry in entries if not kept or entry.id != kept.id]
-    return Planned(record, sum(e.manifest.total_bytes for e in going if e.manifest is not None), going)
+    size = sum(e.manifest.total_bytes for e in going if e.manifest is not None)
+    return Planned(record, size, going, stays=str(kept.id) if kept else None)
 
 
 def carry_out(planned: Planned) -> None:
