@@ -277,3 +277,23 @@ def test_attempts_on_a_worker_that_took_a_place_count_as_the_same_cause() -> Non
     failed = condition("Failed", "True", contract.REASON_LIMIT)
     lines = explain(job({"conditions": [failed], "lastFailure": told, "history": history}), RETRY)
     assert "  attempts 1 to 4 ended by the same cause" in lines
+
+
+def test_ranks_that_make_different_calls_are_told_so_and_not_that_a_library_does_not_fit() -> None:
+    said = "rank 0 on digits-0 was killed by SIGABRT (gloo::EnforceNotMet: 12 vs 4. Is there a distributed collective "
+    broke = of(message=f"{said}mismatch in your code?)", reason=contract.REASON_SIGNAL, signal=6, exitCode=None)
+    told = advice(contract.REASON_SIGNAL, broke, RETRY)
+    assert told.startswith("The ranks make different calls of torch.distributed: let all call the same collectives")
+    assert "/w/train.py:61" in told and "docs/hangs.md" in told
+    other = of(message="rank 0 on digits-0 was killed by SIGABRT", reason=contract.REASON_SIGNAL, signal=6)
+    assert advice(contract.REASON_SIGNAL, other, RETRY).startswith("It crashed in native code")
+
+
+def test_a_rank_that_left_is_asked_about_its_steps_and_an_exit_code_about_no_lines() -> None:
+    left = of(message="rank 1 on digits-1 ended with exit code 0", reason=contract.REASON_RANK_ENDED_EARLY, exitCode=0)
+    assert advice(contract.REASON_RANK_ENDED_EARLY, left, RETRY) == (
+        "Rank 1 ended while others still train: does its loop have fewer steps, or does it call sys.exit()?"
+    )
+    code = of(message="rank 1 on digits-1 ended with exit code 3", reason=contract.REASON_EXIT, exitCode=3)
+    told = advice(contract.REASON_EXIT, code, RETRY)
+    assert "rank 1" in told and "sys.exit()" in told and "above" not in told

@@ -594,3 +594,23 @@ def test_a_worker_that_the_kubelet_evicted_is_told_by_whose_limit_it_was(
     assert failure is not None and (failure.reason, failure.pod) == (reason, "digits-1")
     assert failure.message.startswith("digits-1 was evicted by the kubelet (") and words in failure.message
     assert (w.status.failures.counted, w.status.failures.preemptions) == ((1, 0) if counted else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("other", "victims"),
+    [("KeyError", 1), ("ValueError", 2)],
+    ids=["the same error", "another one"],
+)
+def test_ranks_that_raised_the_same_error_themselves_did_not_end_because_of_it(other: str, victims: int) -> None:
+    w = world()
+    w.break_rank(0, raised(0, "KeyError", at=w.now - seconds(1)))
+    w.break_rank(2, raised(2, other, at=w.now))
+    found = incident(w)
+    assert (found.rank, found.victims) == (0, victims)
+
+
+def test_a_rank_that_lost_its_peer_with_an_error_of_that_type_did_end_because_of_it() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "RuntimeError", at=w.now - seconds(1)))
+    w.break_rank(2, raised(2, "RuntimeError", communication=True, at=w.now))
+    assert incident(w).victims == 2

@@ -27,3 +27,15 @@ def test_a_script_that_refuses_its_arguments_says_which() -> None:
     report["error"] = {"type": "SystemExit", "message": "train.py: error: unrecognized arguments: --lrr"}
     said = how_rank_ended(contract.END_EXIT, report)
     assert said == "ended with exit code 2: train.py: error: unrecognized arguments: --lrr"
+
+
+def test_gloo_says_what_happened_without_its_sources_and_its_advice() -> None:
+    report: RankReport = {"rank": 0, "local_rank": 0, "pid": 1, "state": contract.RANK_ENDED, "exit_code": 1}
+    report["error"] = {
+        "type": "RuntimeError",
+        "message": "[/x/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:21938. "
+        "This is typically caused by a remote worker crashing. Check the logs of the remote worker before reporting an "
+        "error. GLHF! \N{BEACH WITH UMBRELLA}",
+    }
+    said = how_rank_ended(contract.END_EXCEPTION, report)
+    assert said == "raised RuntimeError: Connection closed by peer [127.0.0.1]:21938"

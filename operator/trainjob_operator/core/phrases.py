@@ -5,6 +5,7 @@ Called by `failures.py`. Texts from ranks and pods are bounded where they enter 
 
 from __future__ import annotations
 
+import re
 import signal
 
 from trainjob_api import contract
@@ -35,6 +36,9 @@ _WITHOUT_ERROR = {
 }
 
 
+_GLOO_SOURCE = re.compile(r"\[\S*gloo/\S+:\d+\] ?")
+_GLOO_ADVICE = re.compile(r"\.? This is typically caused by a remote worker crashing\..*", re.DOTALL)
+"""Where in gloo's sources an error was found, and its advice, which says less than the first cause."""
 POD_DEADLINE = "DeadlineExceeded"
 """The kubelet's word for a pod whose own activeDeadlineSeconds are over."""
 
@@ -43,7 +47,8 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
     """`raised ValueError: bad shape`, `was killed by SIGKILL`, `cannot start: ...`."""
     error = report.get("error")
     if error:
-        named = f"{error.get('type') or 'an error'}: {error.get('message') or ''}".rstrip(": ")
+        said = _GLOO_ADVICE.sub("", _GLOO_SOURCE.sub("", error.get("message") or ""))
+        named = f"{error.get('type') or 'an error'}: {said}".rstrip(": ")
         if kind == contract.END_OOM:
             named = f"out of memory. {error.get('message') or ''}".strip()
         if kind == contract.END_SIGNAL and report.get("signal"):

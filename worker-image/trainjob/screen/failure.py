@@ -26,14 +26,15 @@ _CRASHES = (4, 6, 7, 8, 11)
 
 ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
-    contract.REASON_EXIT: "Look at the last lines of rank {rank} above for why it exited",
+    contract.REASON_EXIT: "Find what ends rank {rank} with that exit code: a sys.exit() of the script, or the program "
+    "that it runs",
     contract.REASON_SIGNAL: "Find out who sent the signal (`dmesg | tail` shows the kernel's own kills)",
     contract.REASON_OOM: "Use less memory: smaller batches, fewer processes of the DataLoader (num_workers), fewer "
     "ranks (--workers); `dmesg | tail` shows what the kernel killed",
     contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; TORCH_DISTRIBUTED_DEBUG=DETAIL in the "
     "environment names the operation",
-    contract.REASON_RANK_ENDED_EARLY: "Make all ranks call report() and barrier() equally often; one returned while "
-    "others still waited",
+    contract.REASON_RANK_ENDED_EARLY: "Rank {rank} ended while others still train: does its loop have fewer steps, or "
+    "does it call sys.exit()?",
     contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang` shows where each rank stood",
     contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
@@ -156,6 +157,11 @@ _OF_A_LOADER = {
 def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | None:
     said = f"{failure.message}\n{failure.traceback or ''}"
     missing = _MISSING.search(said)
+    if "collective mismatch" in said:
+        return (
+            "The ranks make different calls of torch.distributed: let all call the same collectives, in the same order "
+            "and with the same sizes (this rank stood at {where}; docs/hangs.md)"
+        )
     if failure.signal in _CRASHES:
         return (
             "It crashed in native code, called at {where}: does a library there not fit this torch, Python or driver?"

@@ -30,6 +30,7 @@ from trainjob_operator.core.ends.rank_ends import (
     ending_ranks,
     first_that_left,
     kind_of,
+    raised_the_same,
     stopped_ranks,
     succeeded,
 )
@@ -178,7 +179,7 @@ def _incident(turn: Turn, end: RankEnd, told: RankEnd, reason: str, message: str
         exit_code=report.get("exit_code"),
         signal=report.get("signal"),
         traceback=error.get("traceback") or None,
-        victims=max(0, world - 1 - succeeded(turn)),
+        victims=max(0, world - 1 - succeeded(turn) - raised_the_same(turn, end)),
         counted=cause_of(reason).counted,
         strikes=cause_of(reason).strikes,
     )

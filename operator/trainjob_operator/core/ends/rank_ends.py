@@ -95,6 +95,16 @@ def ending_ranks(turn: Turn) -> Iterator[RankEnd]:
                     yield end
 
 
+def raised_the_same(turn: Turn, cause: RankEnd) -> int:
+    """How many other ranks raised an exception of this type by themselves: they did not end because of this one."""
+    named = (cause.report.get("error") or {}).get("type")
+    if named is None or cause.communication or kind_of(cause.report) != contract.END_EXCEPTION:
+        return 0
+    own = [end for end in broken_ranks(turn) if kind_of(end.report) == contract.END_EXCEPTION]
+    told = {end.rank: end for end in (*own, *ending_ranks(turn)) if end.rank != cause.rank and not end.communication}
+    return sum((end.report.get("error") or {}).get("type") == named for end in told.values())
+
+
 def kind_of(report: RankReport) -> str:
     """contract.END_*; told from the exit code where the agent says none."""
     kind = report.get("kind")

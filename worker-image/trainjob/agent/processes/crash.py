@@ -13,6 +13,9 @@ _THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-fA-F]+.*\(mos
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
 _BOOT = (os.path.join("trainjob", "session", "rank.py"), "<frozen runpy>", os.sep + "runpy.py")
 """What calls the user's script."""
+_THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'\n\s*what\(\):\s+(?P<said>.+)")
+"""The C++ run-time's words for an exception that nobody caught: SIGABRT follows."""
+_SOURCE = re.compile(r"^\[(enforce fail at )?\S+:\d+\]\s*")
 TYPE = "Fatal Python error"
 
 
@@ -23,28 +26,39 @@ def of(tail: str) -> Optional[RankError]:
     begins = list(_BEGIN.finditer(tail))
     if not begins:
         return None
-    what, frames = begins[-1]["what"], _frames(tail[begins[-1].end() :].splitlines())
+    kind, what = TYPE, begins[-1]["what"]
+    frames = _frames(tail[begins[-1].end() :].splitlines())
+    thrown = list(_THROWN.finditer(tail, begins[-2].end() if len(begins) > 1 else 0))
+    if thrown:
+        kind, what = thrown[-1]["type"], _SOURCE.sub("", thrown[-1]["said"].strip()).replace(" . ", ". ")
     lines = ["Traceback (most recent call last):", *reversed(frames)] if frames else []
     return {
-        "type": TYPE,
+        "type": kind,
         "message": what,
-        "traceback": "\n".join([*lines, f"{TYPE}: {what}"]),
+        "traceback": "\n".join([*lines, f"{kind}: {what}"]),
         "communication": False,
     }
 
 
 def _frames(lines: List[str]) -> List[str]:
-    """Of the current thread, innermost first."""
-    found: List[str] = []
+    """Of the thread that crashed, innermost first. Where that is none of Python's (gloo's own, say): of the rank's main
+    thread, which waits for it.
+    """
+    crashed: List[str] = []
+    main: List[str] = []
+    thread: List[str] = []
     current = False
     for line in lines:
-        thread, frame = _THREAD.match(line), _FRAME.match(line)
-        if thread is not None:
-            if current:
-                break
-            current = thread["current"] == "Current thread"
-        elif current and frame is not None and not frame["file"].endswith(_BOOT):
-            found.append(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["name"]}')
-        elif current and frame is None:
+        begins, frame = _THREAD.match(line), _FRAME.match(line)
+        if begins is not None:
+            current, thread = begins["current"] == "Current thread", []
+        elif frame is not None and frame["file"].endswith(_BOOT):
+            main = thread
+        elif frame is not None:
+            thread.append(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["name"]}')
+            crashed = thread if current else crashed
+        elif crashed:
             break
-    return found
+        else:
+            thread = []
+    return crashed or main
