@@ -401,6 +401,18 @@ def test_old_jobs_go_by_age_and_the_best_checkpoint_can_stay(here: Shell) -> Non
     assert "is no age" in here.tj("rm", "--older-than", "soon").err
 
 
+def test_a_checkpoint_is_named_behind_its_job_as_in_resume_from(here: Shell) -> None:
+    remember(here)
+    here.save("1-1-1", "1-1-2")
+    done = here.tj("model", "get", "digits/1-1-1", "-o", str(here.folder / "m"))
+    assert done.code == contract.CLI_OK and "1-1-1 (step 10): the one that is named" in done.err
+    assert os.listdir(here.folder / "m")
+    gone = here.tj("model", "get", "digits/1-1-7", "-o", str(here.folder / "n"))
+    assert gone.code == contract.CLI_NOT_FOUND and "1-1-7" in gone.err
+    (here.folder / "digits" / "1-1-1").mkdir(parents=True)
+    assert here.tj("checkpoints", "show", "digits/1-1-1").code != contract.CLI_OK, "a folder that is there is meant"
+
+
 # --- tj run -----------------------------------------------------------------------------------------------------------
 
 

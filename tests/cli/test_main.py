@@ -88,6 +88,11 @@ def test_help_of_a_command_stands_on_either_side(capsys: pytest.CaptureFixture[s
             "by another metric: --metric loss --mode min",
         ),
         (
+            ["model", "get", "x", "1-1-3", "-o", "d"],
+            "unknown: 1-1-3",
+            "next: `tj checkpoints download x 1-1-3 -o d` brings that checkpoint",
+        ),
+        (
             ["list", "--status", "runing"],
             "there is no state runing; did you mean running?",
             "Complete, Failed, Stopped",

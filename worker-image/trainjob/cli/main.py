@@ -65,7 +65,8 @@ def _dispatch(argv: list[str]) -> int:
                 args.command, script, words, script_args, lambda line: parser.parse_known_args(line)[1]
             )
         known = grammar.options(parser, args.command)
-        raise slips.unknown(args.command, known, script, unknown, getattr(args, "what", None) or "JOB")
+        job, into = getattr(args, "what", None) or "JOB", getattr(args, "into", None) or "DIR"
+        raise slips.unknown(args.command, known, script, unknown, job, into)
     if args.command not in ("run", "submit") and script_args:
         raise CommandError(
             f"`tj {args.command}` takes nothing after --",

@@ -5,6 +5,7 @@ Read by `main`, `argument_parser` and `launchers` when words make no sense. Tabl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -69,6 +70,8 @@ WORDS = {
 }
 """By our command, what somebody means who gives a word too many."""
 
+_CHECKPOINT = re.compile(r"\d+-\d+-\d+")
+
 ON_A_CLUSTER = (
     "--image",
     "--namespace",
@@ -108,10 +111,15 @@ def is_ranks(option: str) -> bool:
 
 
 def unknown(
-    command: str | None, options: Sequence[str], script: str | None, words: Sequence[str], job: str = "JOB"
+    command: str | None,
+    options: Sequence[str],
+    script: str | None,
+    words: Sequence[str],
+    job: str = "JOB",
+    into: str = "DIR",
 ) -> CommandError:
     """For words that no option takes. A misspelt option is told from one that was meant for the script. `job`: which
-    the command is about.
+    the command is about; `into`: where its files go.
     """
     named = f"tj {command}" if command else "tj"
     of_the_script = "; arguments for the script go after --" if script is not None else ""
@@ -138,6 +146,8 @@ def unknown(
     next_step = f"`{named} --help` shows the options"
     if command in WORDS and not words[0].startswith("-"):
         next_step = WORDS[command].format(word=words[0])
+    if command == "model" and _CHECKPOINT.fullmatch(words[0]):
+        next_step = f"`tj checkpoints download {job} {words[0]} -o {into}` brings that checkpoint"
     if script is not None:
         next_step = f"arguments for the script go after --: {named} {script} ... -- {said}"
     return CommandError(f"unknown: {said}", next_step=next_step, code=CLI_USAGE)

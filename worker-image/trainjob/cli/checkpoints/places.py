@@ -69,6 +69,10 @@ class Place:
 def find(args: argparse.Namespace) -> Place:
     """The place that the arguments name. Raises CommandError."""
     what: str = args.what
+    job, _, last = what.partition("/")
+    if (id_ := _identity(last)) and job[:1] not in ("", ".", "~") and not os.path.exists(what):
+        # As `tj run --resume-from` takes it.
+        return replace(find(argparse.Namespace(**{**vars(args), "what": job})), single=id_)
     elsewhere = args.context or args.kubeconfig or args.cluster
     if is_location(what):
         if args.storage or args.local or args.namespace or elsewhere:
