@@ -17,13 +17,21 @@ def parents_of(rig: Rig, slot: int = 0) -> list[int]:
 
 def parent_of(rig: Rig, slot: int = 0) -> int:
     """Of these the warm parent itself: the one that was started first. Numbers of processes begin anew at times."""
-    return min(parents_of(rig, slot), key=lambda pid: int(_stat(pid)[19]))
+    return min(parents_of(rig, slot), key=_born)
 
 
 def children_of(rig: Rig, slot: int = 0) -> list[int]:
     """Of these, those that the agent has by now: not what is between a parent and a fork of it for a moment."""
     agent = str(rig.agents[slot].process.pid).encode()
     return [pid for pid in parents_of(rig, slot) if _parent_of(pid) == agent]
+
+
+def _born(pid: int) -> float:
+    """When, by the kernel's clock; a fork that has ended meanwhile is younger than its parent."""
+    try:
+        return int(_stat(pid)[19])
+    except OSError:
+        return float("inf")
 
 
 def _parent_of(pid: int) -> bytes:
