@@ -526,6 +526,16 @@ def test_what_to_type_next_fits_what_the_job_saved(here: Shell) -> None:
         assert status or ("tj model get" not in shown and "resume" not in shown)
 
 
+def test_a_completed_job_whose_loss_became_nan_is_not_trained_on_from_its_end(here: Shell) -> None:
+    seen = {"metric": "loss", "value": "NaN", "step": 20, "position": 2, "count": 4}
+    for progress, offered in (({}, True), ({"position": 2, "nonFinite": seen, "metrics": {}}, False)):
+        latest = {"latest": {"id": "1-1-2", "level": "Durable"}}
+        remember(here, job=document({"status": {"phase": "Complete", "checkpoint": latest, "progress": progress}}))
+        shown = here.tj("status", "digits").out
+        assert "`tj model get digits -o DIR` brings its model" in shown
+        assert ("`--resume-from digits` trains on from it" in shown) is offered
+
+
 @pytest.mark.parametrize(("outcome", "word"), [("Stopped", "Stopped"), (None, "Killed"), ("Failed", "Failed")])
 def test_a_run_that_saved_nothing_goes_on_from_the_checkpoint_of_the_one_before(
     here: Shell, outcome: str | None, word: str

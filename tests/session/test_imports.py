@@ -63,6 +63,19 @@ def test_all_names_are_there_and_a_wrong_one_names_the_nearest() -> None:
         trainjob.reprt  # noqa: B018
 
 
+def test_the_nearest_name_is_told_once() -> None:
+    """Python guesses too, where an error ends the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import trainjob; trainjob.reprt"],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert done.returncode == 1 and done.stderr.rstrip().endswith("did you mean 'report'?")
+    assert done.stderr.lower().count("did you mean") == 1
+
+
 @pytest.mark.parametrize(
     ("module", "wrong", "right"),
     [

@@ -18,7 +18,10 @@ def error(module: str, name: str, known: Iterable[str]) -> Exception:
     # hasattr() and getattr() need an AttributeError: only the statement gets the other.
     if close and _is_import(2):
         return ImportError(f"cannot import name {name!r} from {module!r}{meant}", name=module)
-    return AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
+    missing = AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
+    # An error that has its name is left as it is by the interpreter; else it would put the module in, and guess again.
+    missing.name = name
+    return missing
 
 
 def getter(module: str, known: Iterable[str]) -> Callable[[str], NoReturn]:

@@ -131,10 +131,9 @@ def advice(record: Record, state: str) -> list[str]:
             return [f"next: `{again}` starts it again, `tj rm {name}` forgets it"]
         if not find.saved(job):
             return [f"next: `tj history {name}` has its metrics, `{again}` starts it again"]
-        return [
-            f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` has its metrics, "
-            f"`--resume-from {name}` trains on from it"
-        ]
+        said = f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` has its metrics"
+        became_nan = job is not None and job.status.progress.non_finite is not None
+        return [said if became_nan else f"{said}, `--resume-from {name}` trains on from it"]
     if state == "Failed" and job is not None and job.status.last_failure is not None:
         where = job.status.condition("Failed")
         retry = failure.Retry(
