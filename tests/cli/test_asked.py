@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from support.jobs import attempt, condition, failure, job
+from trainjob.checkpoint import errors
 from trainjob.cli.parser import build
 from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig
 from trainjob.launch.outcome.verdict import of_failed
@@ -37,6 +42,13 @@ def test_a_field_has_the_name_of_who_asked(text: str, shell: str, python: str) -
     assert in_words_of(Asker.SHELL, text) == shell
     assert in_words_of(Asker.PYTHON, text) == python
     assert in_words_of(Asker.MANIFEST, text) == text
+
+
+def test_a_full_disk_names_what_frees_it_of_earlier_runs(tmp_path: Path) -> None:
+    """`--keep` is about this run's checkpoints alone."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    text = in_words_of(Asker.SHELL, errors.explain(full, "write", str(tmp_path / "x"), writing=True)[1])
+    assert "`tj checkpoints rm NAME ID` removes what earlier runs saved" in text and text.endswith("(--keep).")
 
 
 def test_all_names_exist() -> None:

@@ -54,7 +54,10 @@ class DamagedError(StoreError):
         super().__init__(DAMAGED, message)
 
 
-_NEXT_SPACE = "Free space there (df -h {mount}), or keep fewer checkpoints (checkpoint.keep)."
+_NEXT_SPACE = (
+    "Free space there (df -h {mount}): `tj checkpoints rm NAME ID` removes what earlier runs saved; keep fewer "
+    "checkpoints of this one (checkpoint.keep)."
+)
 _NEXT_RIGHTS = "Look at the rights (ls -ld {folder}), or name another folder."
 _NEXT_MOUNT = "Look at the mount (findmnt -T {folder})."
 _WRITING: Dict[int, Tuple[str, str, str]] = {
