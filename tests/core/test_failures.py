@@ -614,3 +614,14 @@ def test_a_rank_that_lost_its_peer_with_an_error_of_that_type_did_end_because_of
     w.break_rank(0, raised(0, "RuntimeError", at=w.now - seconds(1)))
     w.break_rank(2, raised(2, "RuntimeError", communication=True, at=w.now))
     assert incident(w).victims == 2
+
+
+def test_the_traceback_ends_with_the_words_of_the_cause_so_that_they_are_shown_once() -> None:
+    w = world()
+    report = raised(0, "RuntimeError", "[/x/gloo/transport/tcp/pair.cc:553] Connection closed by peer", at=w.now)
+    error = report["error"]
+    assert error is not None
+    error["traceback"] = f"Traceback (most recent call last):\nRuntimeError: {error['message']}"
+    w.break_rank(0, report)
+    found = incident(w)
+    assert found.traceback is not None and found.message.endswith(found.traceback.splitlines()[-1])

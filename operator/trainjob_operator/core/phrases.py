@@ -37,7 +37,7 @@ _WITHOUT_ERROR = {
 
 
 _GLOO_SOURCE = re.compile(r"\[\S*gloo/\S+:\d+\] ?")
-_GLOO_ADVICE = re.compile(r"\.? This is typically caused by a remote worker crashing\..*", re.DOTALL)
+_GLOO_ADVICE = re.compile(r"\.? This is typically caused by a remote worker crashing\.[^\n]*")
 """Where in gloo's sources an error was found, and its advice, which says less than the first cause."""
 POD_DEADLINE = "DeadlineExceeded"
 """The kubelet's word for a pod whose own activeDeadlineSeconds are over."""
@@ -47,7 +47,7 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
     """`raised ValueError: bad shape`, `was killed by SIGKILL`, `cannot start: ...`."""
     error = report.get("error")
     if error:
-        said = _GLOO_ADVICE.sub("", _GLOO_SOURCE.sub("", error.get("message") or ""))
+        said = shortened(error.get("message") or "")
         named = f"{error.get('type') or 'an error'}: {said}".rstrip(": ")
         if kind == contract.END_OOM:
             named = f"out of memory. {error.get('message') or ''}".strip()
@@ -64,6 +64,11 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
         return _WITHOUT_ERROR[kind]
     ended = how_process_ended(report.get("exit_code"), report.get("signal"))
     return f"cannot start: its command {ended}" if kind == contract.END_START else ended
+
+
+def shortened(text: str) -> str:
+    """A message, or a traceback that ends with it, without what gloo says beside what happened."""
+    return _GLOO_ADVICE.sub("", _GLOO_SOURCE.sub("", text))
 
 
 def how_process_ended(exit_code: int | None, number: int | None) -> str:

@@ -37,7 +37,7 @@ from trainjob_operator.core.ends.rank_ends import (
 from trainjob_operator.core.ends.silence import find_lost, lost_to_peers, waits_for_word_until
 from trainjob_operator.core.ends.unreached import UNREACHED_S, find_unreached, of_unreached
 from trainjob_operator.core.moments import after
-from trainjob_operator.core.phrases import how_rank_ended
+from trainjob_operator.core.phrases import how_rank_ended, shortened
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.turn import Turn
 
@@ -178,7 +178,7 @@ def _incident(turn: Turn, end: RankEnd, told: RankEnd, reason: str, message: str
         node=end.pod.node if end.pod else None,
         exit_code=report.get("exit_code"),
         signal=report.get("signal"),
-        traceback=error.get("traceback") or None,
+        traceback=shortened(error.get("traceback") or "") or None,
         victims=max(0, world - 1 - succeeded(turn) - raised_the_same(turn, end)),
         counted=cause_of(reason).counted,
         strikes=cause_of(reason).strikes,
