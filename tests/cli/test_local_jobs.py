@@ -628,6 +628,13 @@ def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> No
     assert "WARNING" not in here.tj("list").out
 
 
+def test_that_no_hang_was_seen_is_not_all_that_is_said_of_a_job_that_runs(here: Shell) -> None:
+    record = running(here)
+    with JobLock(str(record.folder)):
+        shown = here.tj("hang", "digits").out
+    assert shown.startswith("no rank of digits was seen to hang\n") and "`tj stack digits` shows where" in shown
+
+
 def test_a_job_between_two_attempts_is_in_one_state(here: Shell) -> None:
     record = running(here, phase="Restarting")
     with JobLock(str(record.folder)):

@@ -45,13 +45,23 @@ def _row(rank: StragglerView) -> str:
 def _of_hang(name: str, status: TrainJobStatus) -> list[str]:
     hang = status.hang
     if hang is None:
-        return [f"no rank of {name} was seen to hang"]
+        return [f"no rank of {name} was seen to hang", *_not_seen_yet(name, status)]
     now = hangs_now(status)
     when = f"{hang.since:%Y-%m-%d %H:%M:%S} UTC"
     head = f"{name} hangs since {when}, in attempt {hang.attempt}:" if now else f"{name} does not hang. The last time:"
     of = "" if now else f" (attempt {hang.attempt}, since {when})"
     stacks = ["", *(hang.stacks or "").splitlines()] if hang.stacks else []
     return [head, f"  {hang.message}{of}", *(f"  {line}".rstrip() for line in stacks)]
+
+
+def _not_seen_yet(name: str, status: TrainJobStatus) -> list[str]:
+    """Of a job that runs: it may stand still all the same."""
+    if status.attempt is None or status.attempt.state != "Running":
+        return []
+    return [
+        "  It takes minutes to tell a hang from a long step, most in an attempt's first six steps (docs/hangs.md).",
+        f"  `tj stack {name}` shows where its ranks are now.",
+    ]
 
 
 def shown(name: str, status: TrainJobStatus, output: str | None) -> str:
