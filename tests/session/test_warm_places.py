@@ -15,12 +15,14 @@ from trainjob.session.warm import places
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Modules that are imported from there are forgotten."""
+    """Modules that are imported from there are forgotten; others stay, since NumPy's cannot be loaded twice."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     before = dict(sys.modules)
     yield tmp_path
-    sys.modules.clear()
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
     sys.modules.update(before)
 
 
