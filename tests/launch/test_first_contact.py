@@ -184,7 +184,7 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
         (failure(contract.REASON_SIGNAL, signal=11), "crashed in native code: does a library not fit"),
         (failure(contract.REASON_SIGNAL, signal=9), "who sent the signal"),
         (failure(contract.REASON_EXIT, exitCode=2, rank=0), "arguments: they go after --"),
-        (failure(contract.REASON_EXIT, exitCode=7, rank=0), "last lines of rank 0"),
+        (failure(contract.REASON_EXIT, exitCode=7, rank=0), "Find what ends rank 0 with that exit code"),
         (
             failure(contract.REASON_USER_ERROR, message="rank 0 raised BdbQuit", traceback='File "/w/a.py", line 3'),
             "tj run --in-process",
