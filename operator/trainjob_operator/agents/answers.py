@@ -24,6 +24,11 @@ def refusal(status: int, sentence: str, retry_after_s: float | None = None) -> A
     return Answer(status, {"error": sentence}, retry_after_s)
 
 
+def fault() -> Answer:
+    """Where an exception kept the operator from answering; who says so has logged it."""
+    return refusal(500, "the operator could not answer this; its log says why")
+
+
 class Held(Protocol):
     """A request that is answered later. Thousands are held, so no task waits for one."""
 

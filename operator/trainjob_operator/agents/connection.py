@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import cast
 
-from trainjob_operator.agents.answers import Answer, Held, refusal
+from trainjob_operator.agents.answers import Answer, Held, fault, refusal
 from trainjob_operator.agents.request_head import END, HEAD_LIMIT, BadHead, Head, parse_head
 
 _log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             return
         except Exception:
             _log.exception("a request to the coordinator could not be answered")
-            answer = refusal(500, "the operator could not answer this; its log says why")
+            answer = fault()
         finally:
             self.task = None
         if isinstance(answer, Answer):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from trainjob_api import contract
-from trainjob_operator.agents.answers import Answer, refusal
+from trainjob_operator.agents.answers import Answer, fault
 from trainjob_operator.agents.reports import Asker
 from trainjob_operator.cluster import JobKey
 
@@ -64,7 +64,7 @@ class Poll:
             answer = self._polls.reply(self.asker)
         except Exception:
             _log.exception("a poll of pod %s could not be answered", self.asker.pod_uid)
-            answer = refusal(500, "the operator could not answer this; its log says why")
+            answer = fault()
         answered(answer)
 
     def _stop_timer(self) -> None:
