@@ -13,9 +13,9 @@ class Time:
     """Steps and looks, one look a second."""
 
     def __init__(self, after_s: float | None = None) -> None:
-        self.rule = Silence()
-        self.rule.after_s = after_s
         self.now = 100.0
+        self.rule = Silence(self.now)
+        self.rule.after_s = after_s
         self.excused = 0.0
         self.hung_at: list[float] = []
 

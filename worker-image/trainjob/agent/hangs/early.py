@@ -20,7 +20,7 @@ end the attempt. A network that stands still for a while does come back."""
 
 
 class _Look(NamedTuple):
-    since: Optional[float]
+    since: float
     silent_s: float
     found: Answers
 

@@ -35,19 +35,16 @@ LATE_S = 2.5
 class Silence:
     """One attempt's."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
+        """`now`: the ranks are about to start."""
         self.after_s: Optional[float] = None
         """The limit that is given; None: it is learned; 0: there are no hangs."""
         self._stepped_at: Optional[float] = None
-        self._since: Optional[float] = None
+        self._since = now
         self._excused_then = 0.0
         self._looked: Optional[float] = None
         self._intervals: Deque[float] = deque(maxlen=INTERVALS)
         self._longest = 0.0
-
-    def begin(self, now: float) -> None:
-        """The ranks are about to start."""
-        self._since = now
 
     def step(self, now: float, excused_s: float) -> None:
         """A report() was released, or rows of log() came. `excused_s`: what went into checkpoints so far, all of it."""
@@ -60,8 +57,7 @@ class Silence:
 
     def sign(self, now: float) -> None:
         """The ranks got through something else together (a barrier): they live, and it is no step."""
-        if self._since is not None:
-            self._since = max(self._since, now)
+        self._since = max(self._since, now)
 
     def pardon(self, now: float) -> None:
         """Whatever was until now: something else is known to be the cause."""
@@ -107,10 +103,10 @@ class Silence:
         return max(early, ALONE_TIMES * self._longest, FLOOR_S if len(self._intervals) < ENOUGH else 0.0)
 
     @property
-    def since(self) -> Optional[float]:
+    def since(self) -> float:
         """The last step, or what else was seen of the ranks, or their start."""
         return self._since
 
     def silent_s(self, now: float, excused_s: float) -> float:
         """For how long nothing has been seen of the ranks."""
-        return 0.0 if self._since is None else now - self._since - (excused_s - self._excused_then)
+        return now - self._since - (excused_s - self._excused_then)

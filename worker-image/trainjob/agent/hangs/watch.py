@@ -35,8 +35,7 @@ class Watch:
         self._excused = excused
         self._background = Background(on_fault)
         self._loop = asyncio.get_running_loop()
-        self._silence = Silence()
-        self._silence.begin(self._loop.time())
+        self._silence = Silence(self._loop.time())
         self._judged: Tuple[Optional[float], float] = (None, 0.0)
         """The silence that was judged last: since when, and how long it was then."""
         self._judging: Optional[asyncio.Task[None]] = None
@@ -131,15 +130,15 @@ class Watch:
         total, each = self.ranks()
         return await self._inquiry.ask(range(total), each)
 
-    def _is_news(self, since: Optional[float]) -> bool:
+    def _is_news(self, since: float) -> bool:
         """Whether something was seen of the ranks meanwhile, or nobody knows what was."""
         now = self._loop.time()
         self._silence.look(now, self._excused(now))
-        return since is None or self._silence.since != since or self._busy()
+        return self._silence.since != since or self._busy()
 
     def _tell(self, found: Answers, early: bool = False) -> None:
         since = self._silence.since
-        if since is None or sentence.is_debugged(found.stacks):
+        if sentence.is_debugged(found.stacks):
             self._silence.pardon(self._loop.time())
             return
         moment = time.time() - (self._loop.time() - since)
