@@ -11,6 +11,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from trainjob.agent.processes import memory
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ _WORDS = (
 """(field, option, argument); None: there is no option."""
 
 
-_ON_A_CLUSTER = (
-    " Give the worker more of it (resources.limits.memory), or use less: smaller batches, fewer loader processes."
-)
+_ON_A_CLUSTER = f" {memory.WAY_OUT}"
 """A way out of others; here `next:` has one."""
 
 
