@@ -17,7 +17,6 @@ from support.checkpoint_cli import shell
 from support.jobs import attempt, checkpoint, condition, failure, job, progress
 from support.patience import HANG_S
 from trainjob.checkpoint.reading import runs
-from trainjob.cli import ending
 from trainjob.cli import main as entry
 from trainjob.cli import parser as grammar
 from trainjob.cli import run as running
@@ -25,6 +24,7 @@ from trainjob.cli.ending import conclude, retry
 from trainjob.cli.errors import CommandError
 from trainjob.cli.run import Show, build
 from trainjob.launch.local.backend import LocalEvent, LocalOutcome
+from trainjob.launch.outcome import ask_storage
 from trainjob.screen import wording
 from trainjob.screen.display import PlainDisplay
 from trainjob_api import contract, defaults
@@ -226,7 +226,7 @@ def test_a_bucket_that_is_away_holds_up_the_end_for_seconds_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever pressed Ctrl-C is told what is not known, long before the time is over for which a job would try."""
-    monkeypatch.setattr(ending, "ASK_S", 0.5)
+    monkeypatch.setattr(ask_storage, "ASK_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         s3.use(monkeypatch, f"http://127.0.0.1:{silent.getsockname()[1]}", retry_s=2 * HANG_S, timeout_s=2 * HANG_S)
         began = time.monotonic()

@@ -7,10 +7,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import threading
 from typing import TYPE_CHECKING
 
-from trainjob.launch.outcome import last_good
+from trainjob.launch.outcome import ask_storage, last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen.asked import Asker
 from trainjob_api import defaults
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from trainjob.checkpoint.reading.runs import Origin
     from trainjob.launch.local.backend import LocalOutcome
     from trainjob_api.v1alpha1 import TrainJob
-
-ASK_S = 4.0
-"""How long a job that was stopped is asked for its newest checkpoint."""
 
 
 def asker(args: argparse.Namespace) -> Asker:
@@ -105,7 +101,7 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
             if latest
             else "whether something was saved is not known"
         )
-        saved += f": the storage did not say in {wording.duration(ASK_S)} ({trouble})"
+        saved += f": the storage did not say in {wording.duration(ask_storage.ASK_S)} ({trouble})"
     elif latest:
         saved = f"checkpoint {latest} is saved" if own else wording.from_before(latest)
     else:
@@ -120,22 +116,7 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
 def next_start(storage: str) -> tuple[Origin | None, str]:
     """(what the next run resumes from, what kept it from being told): storage counts, as the object's status is always
     a moment behind it.
-
-    Whoever pressed Ctrl-C waits for this, and a bucket that is away would be tried for a minute: asked in a thread that
-    is left behind.
     """
     from trainjob.checkpoint.choice import catalogue
-    from trainjob.checkpoint.errors import StoreError
 
-    answer: list[tuple[Origin | None, str]] = []
-
-    def ask() -> None:
-        try:
-            answer.append((catalogue.next_start(catalogue.open_store(storage, ASK_S)), ""))
-        except StoreError as error:
-            answer.append((None, str(error)))
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(ASK_S)
-    return answer[0] if answer else (None, "it does not answer")
+    return ask_storage.ask(storage, catalogue.next_start)

@@ -72,7 +72,7 @@ def conclude(record: Record, *, shown: bool = False) -> int:
         how = {records.STOPPED: f"was stopped{took}", records.KILLED: "ended with its launcher, which was killed"}
         lines = [
             f"{record.name} {how.get(state, f'is {state}')}",
-            f"next: `{listing.command(record)}` {find.continuing(record, job)}",
+            f"next: `{listing.command(record)}` {find.continuing(find.next_start(record, job))}",
         ]
         code = CLI_STOPPED if state == records.STOPPED else CLI_ERROR
     if job is not None:

@@ -175,9 +175,8 @@ def next_start(record: Record, job: TrainJob | None) -> Start | None:
     return None if before is None else Start(before, None, earlier=True)
 
 
-def continuing(record: Record, job: TrainJob | None) -> str:
-    """What the same command does with a job that did not end by itself."""
-    start = next_start(record, job)
+def continuing(start: Start | None) -> str:
+    """What the same command does with a job that did not end by itself, in words."""
     if start is None:
         return "starts it again"
     return f"resumes from checkpoint {start.id}" if start.earlier else "resumes from its newest checkpoint"

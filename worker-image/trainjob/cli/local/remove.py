@@ -114,14 +114,10 @@ def _old_runs(before: float, going: set[str]) -> list[Planned]:
         old = (
             [] if newest.id in going else [each for each in earlier.of(newest) if (each.ended or each.started) < before]
         )
-        size = sum(os.path.getsize(piece.path) for each in old for piece in _output_of(each))
+        size = sum(os.path.getsize(piece.path) for each in old for piece in output.of_run(each.output, each.started))
         if old:
             found.append(Planned(newest, size, None, old))
     return found
-
-
-def _output_of(run: Record) -> list[output.Piece]:
-    return [piece for piece in output.pieces(run.output) if piece.start == output.stamp(run.started)]
 
 
 def plan(record: Record, *, best: bool) -> Planned:
@@ -162,7 +158,7 @@ def carry_out(planned: Planned) -> None:
     """Under the name's lock. Raises LaunchError when the job was started meanwhile, StoreError, OSError."""
     record, folder = planned.record, planned.record.folder
     for run in planned.runs:
-        for piece in _output_of(run):
+        for piece in output.of_run(run.output, run.started):
             with contextlib.suppress(FileNotFoundError):  # a launcher that begins takes old output away too
                 os.unlink(piece.path)
         earlier.forget(run)

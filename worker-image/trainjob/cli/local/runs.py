@@ -10,6 +10,7 @@ from trainjob.cli.local import find
 from trainjob.launch.local.registry import earlier, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.screen import failure, table, wording
+from trainjob_api.v1alpha1 import TrainJob
 
 HEADER = ("RUN", "STARTED", "TOOK", "STATUS", "ATTEMPTS", "CHECKPOINT", "WHY")
 WHY_LIMIT = 80
@@ -44,44 +45,44 @@ def as_json(newest: Record, chosen: Sequence[Record]) -> list[dict[str, Any]]:
             "status": each.state,
             "started": each.started,
             "ended": each.ended,
-            "attempts": _attempts(each),
-            "checkpoint": checkpoint(each, is_newest=each is newest),
-            "message": _cause(each),
+            "attempts": _attempts(job),
+            "checkpoint": checkpoint(each, job, is_newest=each is newest),
+            "message": _cause(each, job),
         }
         for each in chosen
+        for job in [find.job_of(each)]
     ]
 
 
-def checkpoint(record: Record, *, is_newest: bool) -> str | None:
+def checkpoint(record: Record, job: TrainJob | None, *, is_newest: bool) -> str | None:
     """The newest of that run's. One that never came to storage stored none."""
     if not is_newest and record.number is None:
         return None
-    return find.newest_checkpoint(record, find.job_of(record))
+    return find.newest_checkpoint(record, job)
 
 
 def _row(record: Record, *, is_newest: bool, now: float) -> list[str]:
+    job = find.job_of(record)
     over = record.ended or (now if record.state == records.RUNNING else None)
-    why = _cause(record) or ""
+    why = _cause(record, job) or ""
     return [
         earlier.name_of(record),
         f"{wording.age(record.started, now)} ago",
         wording.duration(over - record.started) if over else "",
         record.shown_state,
-        str(_attempts(record) or ""),
-        checkpoint(record, is_newest=is_newest) or "",
+        str(_attempts(job) or ""),
+        checkpoint(record, job, is_newest=is_newest) or "",
         wording.cut(why, WHY_LIMIT),
     ]
 
 
-def _attempts(record: Record) -> int:
-    job = find.job_of(record)
+def _attempts(job: TrainJob | None) -> int:
     if job is None:
         return 0
     return max((job.status.attempt.number if job.status.attempt else 0, *(e.attempt for e in job.status.history)))
 
 
-def _cause(record: Record) -> str | None:
-    job = find.job_of(record)
+def _cause(record: Record, job: TrainJob | None) -> str | None:
     if record.state != "Failed" or job is None:
         return None
     failed = job.status.condition("Failed")

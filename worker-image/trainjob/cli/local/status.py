@@ -46,7 +46,8 @@ def _show(newest: Record, record: Record) -> None:
     of = "" if record is newest else f"   run {earlier.name_of(record)}"
     print(f"{record.name}{of}   on this machine   {word}")
     job, now = find.job_of(record), time.time()
-    stored = runs.checkpoint(record, is_newest=record is newest)
+    stored = runs.checkpoint(record, job, is_newest=record is newest)
+    start = find.next_start(record, job) if record is newest and state in listing.GOES_ON else None
     told = job.status.checkpoint.latest if job is not None else None
     at_the_end = stored is not None and (told is None or told.id != stored)
     if job is not None:
@@ -58,7 +59,8 @@ def _show(newest: Record, record: Record) -> None:
         lines = (*panel(shown, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     print()
-    print(*(f"  {name:<9} {value}" for name, value in _facts(newest, record, stored if at_the_end else None)), sep="\n")
+    facts = _facts(newest, record, start, stored if at_the_end else None)
+    print(*(f"  {name:<9} {value}" for name, value in facts), sep="\n")
     if job is not None and state == records.RUNNING and (there := rank_processes.of(record, job)):
         print()
         table.show(rank_processes.HEADER, [each.row for each in there])
@@ -67,29 +69,27 @@ def _show(newest: Record, record: Record) -> None:
         print()
         print(*rows, sep="\n")
     print()
-    print(*(advice(record, word) if record is newest else _of_an_earlier(record)), sep="\n")
+    print(*(advice(record, job, word, start) if record is newest else _of_an_earlier(record)), sep="\n")
     if job is not None and state not in (records.RUNNING, records.ENDING):
         for line in last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record)):
             print(line.replace("  ", "      ", 1))
 
 
-def _facts(newest: Record, record: Record, at_the_end: str | None) -> list[tuple[str, str]]:
-    """How it was started and where its things are. `at_the_end`: the checkpoint of which its status does not know."""
+def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end: str | None) -> list[tuple[str, str]]:
+    """How it was started and where its things are. `start`: what the same command goes on from; `at_the_end`: the
+    checkpoint of which its status does not know.
+    """
     state = record.state
     gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
     storage = f"{record.folder}{gone}" if record.folder else "none"
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     if at_the_end is not None:
         facts.append(("newest", f"checkpoint {at_the_end}, stored by the workers as they ended"))
-    elif record is newest and state in listing.GOES_ON:
-        start = find.next_start(record, find.job_of(record))
-        if start is not None and start.earlier:
-            facts.append(("saved", wording.from_before(start.id)))
+    elif start is not None and start.earlier:
+        facts.append(("saved", wording.from_before(start.id)))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
-    kept = [
-        each for each in output.pieces(record.output) if record is newest or each.start == output.stamp(record.started)
-    ]
+    kept = output.pieces(record.output) if record is newest else output.of_run(record.output, record.started)
     facts.append(("output", record.output if kept else "nothing kept"))
     bytes_ = find.size(record.folder)
     if bytes_ is not None:
@@ -116,9 +116,9 @@ def _without_checkpoint(job: TrainJob) -> TrainJob:
     return job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": checkpoint})})
 
 
-def advice(record: Record, state: str) -> list[str]:
-    """What to type next in this state."""
-    name, job = record.name, find.job_of(record)
+def advice(record: Record, job: TrainJob | None, state: str, start: find.Start | None) -> list[str]:
+    """What to type next in this state. `start`: what the same command goes on from."""
+    name = record.name
     again = listing.command(record) or f"the command with --name {name}"
     if state in (records.RUNNING, records.RESTARTING):
         return [f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"]
@@ -143,9 +143,8 @@ def advice(record: Record, state: str) -> list[str]:
             asker=listing.asker(record),
         )
         reason = where.reason if where else job.status.last_failure.reason
-        resumes = find.next_start(record, job) is not None
         return [
-            *failure.next_steps(reason, job.status.last_failure, retry, resumes=resumes),
+            *failure.next_steps(reason, job.status.last_failure, retry, resumes=start is not None),
             f"      `tj logs {name}` has its ranks' lines",
         ]
-    return [f"next: `{again}` {find.continuing(record, job)}, `tj logs {name}` has its ranks' lines"]
+    return [f"next: `{again}` {find.continuing(start)}, `tj logs {name}` has its ranks' lines"]

@@ -5,18 +5,15 @@ end, by `fit()` too, and by `tj status`.
 from __future__ import annotations
 
 import shlex
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from trainjob.launch.outcome import ask_storage
 from trainjob_api import nonfinite
 
 if TYPE_CHECKING:
     from trainjob.checkpoint.records.manifest import Manifest
     from trainjob_api.v1alpha1 import NonFinite, TrainJob
-
-ASK_S = 4.0
-"""How long storage is asked; whoever looks at an ended job does not wait for a bucket that is away."""
 
 
 def lines(job: TrainJob, storage: str | None, command: str) -> list[str]:
@@ -24,7 +21,10 @@ def lines(job: TrainJob, storage: str | None, command: str) -> list[str]:
     seen, attempt = job.status.progress.non_finite, job.status.attempt
     if seen is None or storage is None or attempt is None or attempt.run is None:
         return []
-    stored = _stored(storage, attempt.run)
+    from trainjob.checkpoint.choice import catalogue
+
+    run = attempt.run
+    stored, _ = ask_storage.ask(storage, lambda store: catalogue.list_checkpoints(store, run))
     if stored is None:
         return []
     good = newest_before(stored, seen)
@@ -60,22 +60,3 @@ def resuming(command: str, checkpoint: str) -> str | None:
         del own[at : at + 2]
     own = [word for word in own if not word.startswith("--resume-from=") and word != "--fresh"]
     return shlex.join([*own, "--resume-from", checkpoint, *words[end:]])
-
-
-def _stored(storage: str, run: int) -> list[Manifest] | None:
-    """None: storage does not say."""
-    from trainjob.checkpoint.choice import catalogue
-    from trainjob.checkpoint.errors import StoreError
-
-    answer: list[list[Manifest]] = []
-
-    def ask() -> None:
-        try:
-            answer.append(catalogue.list_checkpoints(catalogue.open_store(storage, ASK_S), run))
-        except StoreError:
-            return
-
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(ASK_S)
-    return answer[0] if answer else None

@@ -133,6 +133,11 @@ def pieces(folder: str) -> list[Piece]:
     return sorted(found.values())
 
 
+def of_run(folder: str, started: float) -> list[Piece]:
+    """Those of the run that was started then."""
+    return [piece for piece in pieces(folder) if piece.start == stamp(started)]
+
+
 def lines(piece: Piece) -> Iterator[str]:
     """Its lines; of a damaged file those before the damage. One that was compressed meanwhile is found again."""
     path = piece.path
