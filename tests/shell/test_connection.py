@@ -115,6 +115,23 @@ def test_a_request_that_comes_byte_by_byte_is_read_as_one_that_comes_whole() -> 
     on_site(test)
 
 
+@pytest.mark.parametrize("length", range(HEAD_LIMIT - 2, HEAD_LIMIT + 1))
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_the_largest_head_may_be_cut_anywhere(length: int, cut: int) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        spare = length - len(request()) + 4 - len("\r\nX: ")
+        whole = request("", "good", "X: " + "x" * spare)
+        assert whole.index(b"\r\n\r\n") == length
+        stream[1].write(whole[:-cut])
+        await stream[1].drain()
+        await asyncio.sleep(0.05)  # read apart; if not, the test says less
+        stream[1].write(whole[-cut:])
+        assert (await answer(stream))[0] == 200
+
+    on_site(test)
+
+
 def test_a_body_in_a_thousand_pieces_is_not_copied_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = [0]
 

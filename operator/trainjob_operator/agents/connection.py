@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
         if not self._received or self._choked or self._closing or self._transport is None:
             return
         text, whole, rest = self._received.partition(END)
-        if len(text) > HEAD_LIMIT:
+        if len(text) > HEAD_LIMIT + (0 if whole else len(END) - 1):  # the begin of the end may be there
             self._refuse(BadHead(431, f"the head of the request is longer than {HEAD_LIMIT} bytes"))
         elif whole:
             try:

@@ -74,8 +74,8 @@ def _fields(lines: list[str]) -> dict[str, str]:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or "\n" in value or "\r" in value or "\0" in value:
             raise BadHead(400, "a line of the head is no header field")
-        name = name.lower()
+        name, value = name.lower(), value.strip(" \t")
         if name in fields and name in _ONCE:
             raise BadHead(400, f"there is more than one {name}")
-        fields[name] = f"{fields[name]}, {value.strip()}" if name in fields else value.strip()
+        fields[name] = f"{fields[name]}, {value}" if name in fields else value
     return fields
