@@ -12,6 +12,8 @@ from trainjob_api.typed import Vocabulary
 GROUPS_LIMIT = 8
 CALLS_EACH = 8
 """The last ones of each process group."""
+DEFAULT_GROUP = "default_pg"
+"""torch's name of the group of all ranks."""
 TEXT_LIMIT = 120
 """Characters of a group's or a call's name."""
 
@@ -20,9 +22,9 @@ class Call(NamedTuple):
     """One collective of a process group."""
 
     group: str
-    """Its name, the same on all its ranks."""
+    """Its name, the same on all its ranks and on no others."""
     number: int
-    """It is the how manieth of its group on this rank, from 1 on."""
+    """It is the how manieth of its group on this rank, from 1 on; 0: this rank has called none, for sure."""
     what: str
     """The operation: all_reduce."""
     sizes: str

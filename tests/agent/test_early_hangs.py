@@ -170,6 +170,30 @@ def test_before_five_pauses_ranks_that_wait_for_each_other_are_told_after_a_minu
     assert min(job.asked) >= UNPACED_S - APART_S - 1, "ranks that start are left alone"
 
 
+def test_before_five_pauses_other_threads_may_still_compile_for_those_that_wait() -> None:
+    assert after(3600, (REDUCES, WAITS), (REPORTS, WAITS), steps=2).told == []
+
+
+GETS = stack(
+    ("/trainjob/lib/trainjob/session/connection.py", 9, "receive"),
+    ("/trainjob/lib/trainjob/session/line.py", 9, "restore"),
+    ("/trainjob/lib/trainjob/session/calls.py", 9, "get_checkpoint"),
+    ("/work/train.py", 20, "main"),
+)
+READS = stack(
+    ("/usr/lib/python3.12/ssl.py", 9, "read"),
+    ("/trainjob/lib/trainjob/checkpoint/stores/s3.py", 9, "read"),
+    ("/trainjob/lib/trainjob/session/checkpoint.py", 9, "open"),
+    ("/work/train.py", 20, "main"),
+)
+
+
+@pytest.mark.parametrize("restores", [GETS, READS])
+@pytest.mark.parametrize("other", [REDUCES, None])
+def test_ranks_that_wait_for_a_checkpoint_are_at_work(restores: str, other: str | None) -> None:
+    assert after(3600, (other or restores, RESTS), (restores, RESTS), steps=0).told == []
+
+
 def test_before_five_pauses_a_rank_alone_is_given_as_long_as_a_limit_would() -> None:
     assert after(FLOOR_S - 10, (REDUCES, WAITS), (LOADS, RESTS), steps=2).told == []
     told = after(2 * FLOOR_S, (REDUCES, WAITS), (LOADS, RESTS), steps=2).told

@@ -21,6 +21,10 @@ def call(
     return Call(group, number, what, sizes, ended)
 
 
+NONE = Call(WORLD, 0, "", "", True)
+"""As a rank tells it whose record is whole."""
+
+
 def waits(number: int, what: str = "all_reduce", sizes: str = "[8] float", group: str = WORLD) -> Call:
     return call(number, what, sizes, group, ended=False)
 
@@ -31,7 +35,7 @@ def test_ranks_that_make_the_same_calls_do_not_part() -> None:
 
 def test_nobody_parts_who_waits_for_nobody() -> None:
     assert parting({0: [call(1), call(2)], 1: [call(1)]}) is None
-    assert parting({}) is None and parting({0: [], 1: []}) is None
+    assert parting({}) is None and parting({0: [], 1: []}) is None and parting({0: [NONE], 1: [NONE]}) is None
 
 
 def test_one_that_has_left_a_call_out() -> None:
@@ -46,9 +50,27 @@ def test_one_that_has_left_a_call_out() -> None:
 
 
 def test_one_that_has_called_none_yet() -> None:
-    assert parting({0: [waits(1)], 1: []}) == Parting(
+    assert parting({0: [waits(1)], 1: [NONE]}) == Parting(
         "rank 1 has called no collective of the default group, rank 0 1 (the last: all_reduce [8] float)", (1,)
     )
+
+
+def test_of_whom_nothing_is_known_nothing_is_said() -> None:
+    """Its record has wrapped, or tells other groups."""
+    assert parting({0: [waits(1)], 1: [], 2: [call(7, group="tp")]}) is None
+
+
+def test_whoever_waits_elsewhere_is_not_to_blame() -> None:
+    """Rank 0 has left the others, who wait for it in another group; of two that wait apart it is nobody."""
+    others = [call(4), waits(9, group="b")]
+    found = parting({0: [call(4), waits(5)], 1: others, 2: others, 3: others})
+    assert found is not None and found.ranks == () and found.message.startswith("ranks 1, 2, 3 have called 4")
+
+
+def test_a_rank_that_has_only_come_less_far_with_what_all_wait_for_is_not_to_blame() -> None:
+    """Calls that nobody waits for at once: rank 0 has given two more of them."""
+    found = parting({0: [waits(4), waits(5), waits(6)], 1: [call(3), waits(4)]})
+    assert found is not None and found.ranks == ()
 
 
 def test_a_group_of_others_is_not_missed_by_who_is_not_in_it() -> None:

@@ -244,15 +244,14 @@ def test_a_collective_that_one_rank_leaves_out_before_the_first_step_is_named_to
         assert "rank 1 has called no collective of the default group" in told["message"], told
 
 
-def test_where_all_stand_in_the_same_line_torchs_record_names_who_called_less(tmp_path: Path) -> None:
+def test_where_all_stand_in_the_same_line_torchs_record_says_where_they_part(tmp_path: Path) -> None:
     with Rig(tmp_path, script=TORCH + PACE + OTHER_GROUP + END, entry=EARLY) as rig:
         rig.run(1)
         told = hang(rig)
-        assert told["early"] and told["ranks"] == [1], told
+        assert told["early"] and told["ranks"] == [], "each waits, in another group"
         assert "all 2 ranks wait in all_reduce (train.py:" in told["message"], told
-        assert (
-            "rank 1 has called 1 collective of the default group, rank 0 2 (the last: all_reduce [1] float). "
-            "Look at rank 1." in told["message"]
+        assert told["message"].endswith(
+            "rank 1 has called 1 collective of the default group, rank 0 2 (the last: all_reduce [1] float)."
         ), told
 
 

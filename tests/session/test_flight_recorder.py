@@ -154,7 +154,7 @@ def test_a_stopped_rank_is_left_out(tmp_path: Path, start: Start) -> None:
     ranks = [start("print('there', flush=True)\ntime.sleep(600)", rank) for rank in (0, 1)]
     assert [said(rank) for rank in ranks] == ["there", "there"]
     ranks[0].send_signal(signal.SIGSTOP)
-    assert asked(tmp_path) == {1: ()}
+    assert set(asked(tmp_path)) == {1}
     ranks[0].send_signal(signal.SIGCONT)
 
 
@@ -172,6 +172,45 @@ def test_an_answer_that_makes_no_sense_is_none(tmp_path: Path, text: bytes) -> N
     assert asyncio.run(ask()) == {}
 
 
+AGAIN = """
+x = torch.ones(3)
+for again in range(3):
+    dist.all_reduce(x)
+dist.destroy_process_group()
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1] + "2", rank=rank, world_size=2)
+dist.broadcast(x, 0)
+print("again", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_group_that_is_made_anew_has_calls_of_its_own_alone(tmp_path: Path, start: Start) -> None:
+    ranks = [start(AGAIN, 0), start(AGAIN, 1)]
+    assert [said(rank) for rank in ranks] == ["again", "again"]
+    while set(found := asked(tmp_path)) != {0, 1}:
+        assert all(rank.poll() is None for rank in ranks)
+    assert {calls[0][:4] for calls in found.values() if len(calls) == 1} == {
+        ("default_pg", 1, "broadcast", "[3] float")
+    }
+
+
+CHILD = """
+import subprocess
+os.environ["TRAINJOB_RANK_PID"] = str(os.getpid())
+code = "import torch.distributed; from trainjob.session import flight_recorder as f; f.serve(); print(f._served)"
+print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip(), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_a_rank_has_started_leaves_its_socket_alone(tmp_path: Path, start: Start) -> None:
+    rank = start(CHILD, 0, "alone")
+    assert said(rank) == "None"
+    while not (found := asked(tmp_path, (0,))):
+        assert rank.poll() is None
+    assert found == {0: (Call("default_pg", 0, "", "", True),)}
+
+
 def test_without_an_agent_nothing_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(contract.ENV_STACK_FOLDER, raising=False)
     flight_recorder.serve()
@@ -180,6 +219,8 @@ def test_without_an_agent_nothing_is_served(monkeypatch: pytest.MonkeyPatch, tmp
 
 def entry(number: int, group: tuple[str, str] = ("0", "default_pg"), **more: object) -> dict[str, object]:
     plain = {
+        "record_id": 0,
+        "time_created_ns": number,
         "collective_seq_id": number,
         "input_dtypes": ["Float"],
         "input_sizes": [[4]],
@@ -216,4 +257,14 @@ def test_nccl_names_its_operations_otherwise_and_sends_are_none() -> None:
 
 
 def test_a_record_of_nothing() -> None:
-    assert flight_recorder.last_calls({"version": "2.10"}) == []
+    none = [Call("default_pg", 0, "", "", True)]
+    assert flight_recorder.last_calls({"version": "2.10"}) == none
+    assert flight_recorder.last_calls({"entries": [entry(1)]}, since_ns=2) == none
+    wrapped = entry(7, ("3", "undefined"), record_id=100)
+    assert [call.group for call in flight_recorder.last_calls({"entries": [wrapped]})] == ["3"]
+
+
+def test_groups_of_one_description_are_told_apart() -> None:
+    entries = [entry(1), *(entry(1, (name, "mesh_tp")) for name in ("5", "6")), entry(1, ("7", ""))]
+    names = [call.group for call in flight_recorder.last_calls({"entries": entries})]
+    assert names == ["default_pg", "5 (mesh_tp)", "6 (mesh_tp)", "7"]

@@ -11,12 +11,13 @@ import json
 import os
 import signal
 import sys
+import time
 from _thread import start_new_thread  # by name: programs replace what these modules have (gevent)
 from socket import AF_UNIX, socket
 from typing import Any, Dict, List, Mapping, Optional
 
 from trainjob_api import contract
-from trainjob_api.recorded_calls import CALLS_EACH, GROUPS_LIMIT, RECORDED, TEXT_LIMIT, Call, Calls
+from trainjob_api.recorded_calls import CALLS_EACH, DEFAULT_GROUP, GROUPS_LIMIT, RECORDED, TEXT_LIMIT, Call, Calls
 
 _TORCH = "torch._C._distributed_c10d"
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
@@ -26,13 +27,18 @@ _UNEVEN = ("all_to_all", "alltoall", "scatter")
 """How the operations begin whose tensors may differ from rank to rank."""
 
 _served: Optional[socket] = None
+_since_ns = 0
+"""What was recorded before is of groups that are no more: later ones have their names and count anew."""
 
 
 def serve() -> None:
-    """From now on; does nothing the second time, or where this rank has no agent that could ask."""
+    """From now on; does nothing the second time, where this rank has no agent that could ask, or in a process that it
+    has started.
+    """
     global _served
     folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
-    if _served is not None or not folder or not rank or not _has_record():
+    owner = os.environ.get(contract.ENV_RANK_PID)
+    if _served is not None or not folder or not rank or not _has_record() or owner not in (None, str(os.getpid())):
         return
     listener = socket(AF_UNIX)
     path = os.path.join(folder, contract.FLIGHT_SOCKET.format(rank=rank))
@@ -46,6 +52,12 @@ def serve() -> None:
         listener.close()
     else:
         _served = listener
+
+
+def forget() -> None:
+    """All groups were destroyed."""
+    global _since_ns
+    _since_ns = time.time_ns()
 
 
 def _start(listener: socket) -> None:
@@ -85,33 +97,42 @@ def _has_record() -> bool:
 def calls() -> List[Call]:
     """The last collectives of each group. Raises whatever torch raises."""
     module = sys.modules.get(_TORCH)
-    found: List[Call] = []
-    for name in _DUMPS:
-        dump = getattr(module, name, None)
-        if dump is not None:
-            found += last_calls(json.loads(dump(includeCollectives=True, onlyActive=False)))
-    return found
+    dumps = [getattr(module, name) for name in _DUMPS if hasattr(module, name)]
+    records = [json.loads(dump(includeCollectives=True, onlyActive=False)) for dump in dumps]
+    used = [record for record in records if record.get("entries")] or records[:1]
+    return [call for record in used for call in last_calls(record, _since_ns)]
 
 
-def last_calls(record: Mapping[str, Any]) -> List[Call]:
-    """Of a record as torch writes it (version 2.x), CALLS_EACH of each of the GROUPS_LIMIT groups used last."""
+def last_calls(record: Mapping[str, Any], since_ns: int = 0) -> List[Call]:
+    """Of a record as torch writes it (version 2.x), CALLS_EACH of each of the GROUPS_LIMIT groups used last. That a
+    whole one has nothing of the group of all ranks is told.
+    """
     groups: Dict[str, List[Call]] = {}
-    for entry in record.get("entries", ()):
-        if not entry["is_p2p"]:
+    entries = record.get("entries", ())
+    for entry in entries:
+        if not entry["is_p2p"] and entry["time_created_ns"] >= since_ns:
             call = _call(entry)
             # Anew: the group used last stands last.
             groups[call.group] = [*groups.pop(call.group, []), call][-CALLS_EACH:]
-    return [call for group in list(groups.values())[-GROUPS_LIMIT:] for call in group]
+    is_whole = len(groups) <= GROUPS_LIMIT and (not entries or entries[0]["record_id"] == 0)
+    none = [Call(DEFAULT_GROUP, 0, "", "", True)] if is_whole and DEFAULT_GROUP not in groups else []
+    return none + [call for group in list(groups.values())[-GROUPS_LIMIT:] for call in group]
 
 
 def _call(entry: Mapping[str, Any]) -> Call:
-    name, description = entry["process_group"]
     what = str(entry["profiling_name"]).rpartition(":")[2].lstrip("_")
     tensors = [f"{size} {kind.lower()}" for size, kind in zip(entry["input_sizes"], entry["input_dtypes"])]
     return Call(
-        group=(name if description in ("", "undefined") else description)[:TEXT_LIMIT],
+        group=_group(*entry["process_group"])[:TEXT_LIMIT],
         number=int(entry["collective_seq_id"]),
         what=what[:TEXT_LIMIT],
         sizes="" if what.startswith(_UNEVEN) else ", ".join(tensors)[:TEXT_LIMIT],
         ended=bool(entry["retired"]) or entry["state"] == "completed",
     )
+
+
+def _group(name: str, description: str) -> str:
+    """The groups of a mesh's one dimension have the same description."""
+    if description == DEFAULT_GROUP:
+        return description
+    return name if description in ("", "undefined") else f"{name} ({description})"

@@ -20,6 +20,7 @@ import time
 import types
 from typing import Any, Callable, Dict, NamedTuple, Optional
 
+from trainjob.session import flight_recorder
 from trainjob.session.on_import import on_import
 
 MODULE = "torch.distributed.distributed_c10d"
@@ -121,7 +122,11 @@ def _change(module: types.ModuleType) -> None:
     @functools.wraps(destroy)
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
         settle()
-        return destroy(*args, **kwargs)
+        done = destroy(*args, **kwargs)
+        there = getattr(module, "is_initialized", None)
+        if there is not None and not there():
+            flight_recorder.forget()
+        return done
 
     package = sys.modules.get(MODULE.rpartition(".")[0])
     for holder in (module, package):

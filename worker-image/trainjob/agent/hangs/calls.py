@@ -6,13 +6,11 @@ has left one out before, or gave it another tensor.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.rank_names import ranks_text
-from trainjob_api.recorded_calls import Call
+from trainjob_api.recorded_calls import DEFAULT_GROUP, Call
 
-_DEFAULT = "default_pg"
-"""torch's name of the group of all ranks."""
 _KINDS = 3
 """Different calls that are named."""
 _Numbered = Dict[int, Dict[int, Call]]
@@ -28,10 +26,8 @@ class Parting(NamedTuple):
 
 
 def parting(calls: Mapping[int, Sequence[Call]]) -> Optional[Parting]:
-    """None: as far as is known all ranks make the same calls, or nobody waits for one. `calls`: by rank; none of a rank
-    that has called none.
-    """
-    groups: Dict[str, _Numbered] = {_DEFAULT: {rank: {} for rank in sorted(calls)}}
+    """None: as far as is known all ranks make the same calls, or nobody waits for one. `calls`: by rank."""
+    groups: Dict[str, _Numbered] = {}
     for rank in sorted(calls):
         for call in calls[rank]:
             groups.setdefault(call.group, {}).setdefault(rank, {})[call.number] = call
@@ -41,7 +37,8 @@ def parting(calls: Mapping[int, Sequence[Call]]) -> Optional[Parting]:
         if other is not None:
             return other
     behind = [each for each in (_behind(name, ranks) for name, ranks in waited.items()) if each is not None]
-    return _fewer(_first(behind)) if behind else None
+    waiting = {rank for rank, told in calls.items() if not all(call.ended for call in told)}
+    return _fewer(_first(behind, waiting), waiting) if behind else None
 
 
 def _waits(ranks: _Numbered) -> bool:
@@ -50,7 +47,7 @@ def _waits(ranks: _Numbered) -> bool:
 
 def _other(name: str, ranks: _Numbered) -> Optional[Parting]:
     """The first call of which ranks have different ones."""
-    for number in sorted({number for numbered in ranks.values() for number in numbered}):
+    for number in sorted({number for numbered in ranks.values() for number in numbered if number > 0}):
         kinds: Dict[str, List[int]] = {}
         for rank, numbered in ranks.items():
             if number in numbered:
@@ -77,7 +74,7 @@ class _Behind(NamedTuple):
 
 def _behind(name: str, ranks: _Numbered) -> Optional[_Behind]:
     """Ranks that have not called what the others wait in."""
-    last = {rank: max(numbered, default=0) for rank, numbered in ranks.items()}
+    last = {rank: max(numbered) for rank, numbered in ranks.items()}
     most = max(last.values())
     ahead = tuple(rank for rank, number in last.items() if number == most)
     behind = tuple(rank for rank, number in last.items() if number < most)
@@ -86,20 +83,19 @@ def _behind(name: str, ranks: _Numbered) -> Optional[_Behind]:
     return _Behind(name, behind, min(last.values()), ahead, ranks[ahead[0]][most])
 
 
-def _first(behind: List[_Behind]) -> _Behind:
-    """Of several groups: where one is behind who waits in no other group himself."""
-    waiting = {rank for each in behind for rank in each.ahead}
-    return next((each for each in behind if not waiting.issuperset(each.ranks)), behind[0])
+def _first(behind: List[_Behind], waiting: AbstractSet[int]) -> _Behind:
+    """Of several groups: where one is behind who waits in no collective himself."""
+    return next((each for each in behind if set(each.ranks) - waiting), behind[0])
 
 
-def _fewer(found: _Behind) -> Parting:
+def _fewer(found: _Behind, waiting: AbstractSet[int]) -> Parting:
     made = "no collective" if found.least == 0 else "1 collective" if found.least == 1 else f"{found.least} collectives"
     verb = "has" if len(found.ranks) == 1 else "have"
     text = (
         f"{ranks_text(found.ranks)} {verb} called {made} of {_group(found.group)}, {ranks_text(found.ahead)} "
         f"{found.last.number} (the last: {_told(found.last)})"
     )
-    return Parting(text, found.ranks)
+    return Parting(text, tuple(rank for rank in found.ranks if rank not in waiting))
 
 
 def _told(call: Call) -> str:
@@ -107,4 +103,4 @@ def _told(call: Call) -> str:
 
 
 def _group(name: str) -> str:
-    return "the default group" if name == _DEFAULT else f"group {name}"
+    return "the default group" if name == DEFAULT_GROUP else f"group {name}"

@@ -53,7 +53,10 @@ class Early:
         if last is None or last.since != self._silence.since or limit is None or alone is None or silent_s < limit:
             return None
         seen = proof(last.found, found)
-        return None if seen is None or (seen.asleep and silent_s < alone) else seen
+        if seen is None or (seen.asleep and silent_s < alone):
+            return None
+        # A first step compiles, in autograd's thread too.
+        return seen if seen.asleep or seen.rests or self._silence.has_pace else None
 
     def acts(self, seen: Proof, silent_s: float) -> bool:
         """Whether it may end the attempt where that is wished."""

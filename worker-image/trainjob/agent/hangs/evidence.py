@@ -22,8 +22,10 @@ _TAKES_ITS_TIME = re.compile(
     r"/torch/(_dynamo|_inductor|_functorch|export|onnx|utils/cpp_extension|distributed/(checkpoint|elastic|rpc|autograd))\b"
     r"|/triton/|^<frozen importlib|/subprocess\.py$"
     r"|/trainjob/(checkpoint|agent)/|/trainjob/torch/shard"
-    r"|/trainjob/session/(checkpoint|contents|own_folder|elsewhere|reported|apart|filesystems|dict_file)\.py$"
+    r"|/trainjob/session/(checkpoint|contents|own_folder|elsewhere|reported|apart|filesystems|dict_file|rank_state)\.py$"
 )
+_IS_SERVED = "get_checkpoint"
+"""Our own call that waits for the agent, not for other ranks: it may bring a checkpoint."""
 
 
 class Proof(NamedTuple):
@@ -43,7 +45,7 @@ def proof(before: Answers, now: Answers) -> Optional[Proof]:
         frames = grouping.main_thread(text)
         if not frames or grouping.is_cut(text):
             return None
-        if any(_TAKES_ITS_TIME.search(frame.file) for frame in grouping.called(frames)):
+        if any(_takes_its_time(frame) for frame in grouping.called(frames)):
             return None
         if grouping.key(before.stacks.get(rank, "")) != grouping.key(text):
             return None
@@ -58,3 +60,9 @@ def proof(before: Answers, now: Answers) -> Optional[Proof]:
             if quiet.all_s < QUIET_S:
                 return None
     return Proof(tuple(asleep), rests) if waiting > 0 and len(now.stacks) > 1 else None
+
+
+def _takes_its_time(frame: grouping.Frame) -> bool:
+    return _TAKES_ITS_TIME.search(frame.file) is not None or (
+        frame.function == _IS_SERVED and frame.file.endswith("/trainjob/session/calls.py")
+    )

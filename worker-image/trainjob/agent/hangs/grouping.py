@@ -18,7 +18,7 @@ _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+|\?\?\?) in (?
 """What faulthandler writes last where a process has more than it shows."""
 _LIBRARY = re.compile(
     r"^<|/lib(64)?/python[0-9.]+/|/(site|dist)-packages/|/trainjob_api/"
-    r"|/trainjob/(agent|launch|session|torch|compat|collective)\b"
+    r"|/trainjob/(agent|checkpoint|collective|compat|integrations|launch|session|torch)\b"
 )
 
 

@@ -79,9 +79,14 @@ class Silence:
             return None
         if self.after_s is not None:
             return self.after_s
-        if len(self._intervals) < ENOUGH:
+        if not self.has_pace:
             return None
         return max(FLOOR_S, USUAL_TIMES * median(self._intervals), LONGEST_TIMES * self._longest)
+
+    @property
+    def has_pace(self) -> bool:
+        """Whether there is a usual pause."""
+        return len(self._intervals) >= ENOUGH
 
     @property
     def early(self) -> Optional[float]:
@@ -90,7 +95,7 @@ class Silence:
         """
         if self.after_s is not None:
             return None if self.after_s == 0 or self._stepped_at is not None else max(UNPACED_S, self.after_s)
-        if len(self._intervals) < ENOUGH:
+        if not self.has_pace:
             return max(UNPACED_S, EARLY_TIMES * self._longest)
         return max(EARLY_S, EARLY_TIMES * median(self._intervals))
 
@@ -100,7 +105,7 @@ class Silence:
         early = self.early
         if early is None:
             return None
-        return max(early, ALONE_TIMES * self._longest, FLOOR_S if len(self._intervals) < ENOUGH else 0.0)
+        return max(early, ALONE_TIMES * self._longest, 0.0 if self.has_pace else FLOOR_S)
 
     @property
     def since(self) -> float:
