@@ -451,7 +451,10 @@ LOST_PEER_TEXT = (
     r"aborted|error)|ncclUnhandledCudaError|ncclSystemError|ncclRemoteError|ncclInternalError|unhandled system error|"
     r"Watchdog caught collective operation timeout|wait timeout after \d+ ?ms|[Tt]imed out after \d+ seconds waiting "
     r"for clients|"
-    r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out"
+    r"failed to pass monitoredBarrier|TCPStore.*(timed? ?out|closed|reset)|Store.*timed? ?out|"
+    r"Collective ops is aborted by: |"  # TensorFlow
+    r"\[(allgather|allreduce|broadcast|comm|loop|socket)\.(cc|h):\d+|"  # XGBoost
+    r"Socket (recv|send) error"  # LightGBM
 )
 """A pattern (dots match line ends): what the back-ends say when a peer or the store went away."""
 

@@ -13,6 +13,11 @@ from trainjob.session.failure import describe, format_traceback, is_communicatio
 DistBackendError = type("DistBackendError", (RuntimeError,), {})
 
 
+def _of(module: str, base: type[Exception] = Exception) -> type[Exception]:
+    """A library's own kind of error."""
+    return type("OwnError", (base,), {"__module__": module})
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -36,6 +41,25 @@ DistBackendError = type("DistBackendError", (RuntimeError,), {})
         RuntimeError("wait timeout after 300000ms, keys: /default_pg/0//cpu//0/1"),
         RuntimeError("Timed out after 61 seconds waiting for clients. 1/2 clients joined."),
         DistBackendError("anything"),
+        _of("tensorflow.python.framework.errors_impl")(
+            "Graph execution error:\n\nDetected at node CollectiveReduceV2 defined at (most recent call last):\n\n"
+            "Collective ops is aborted by: recvmsg:Connection reset by peer\nAdditional GRPC error information from "
+            "remote target /job:worker/replica:0/task:1 while calling /tensorflow.WorkerService/RecvBuf:"
+        ),
+        _of("tensorflow.python.framework.errors_impl")(
+            "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are unhealthy "
+            "(stopped sending heartbeats):\n/job:worker/replica:0/task:1"
+        ),
+        _of("xgboost.core", ValueError)(
+            "[19:48:52] result.cc:83: [coll_c_api.cc:38|19:48:52]:\n\n- [allgather.cc:50|19:48:52]: Ring allgather "
+            "failed, current iteration:0\n- [loop.cc:101|19:48:52]: Encountered EOF. The other end is likely closed."
+        ),
+        _of("xgboost.core", ValueError)("- [socket.h:79|19:48:52]: Poll error condition:Success code:0"),
+        ValueError(
+            "UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
+            "[127.0.0.1]:10929"
+        ),
+        _of("lightgbm.basic")("Socket recv error, Connection reset by peer (code: 104)"),
         errors.RankGoneError("rank 1 ended", [1]),
         errors.BarrierTimeoutError("rank 1 is missing", [1]),
         errors.AgentLostError("gone"),
@@ -53,6 +77,10 @@ def test_a_lost_peer_is_communication(error: BaseException) -> None:
         BrokenPipeError(32, "Broken pipe"),
         ConnectionResetError(104, "Connection reset by peer"),
         ValueError("Connection closed by peer"),
+        _of("mine.service")("Connection reset by peer"),
+        _of("xgboost.core", ValueError)("[19:48:52] learner.cc:12: Check failed: labels must be in [0, num_class)"),
+        _of("lightgbm.basic")("Number of data and label do not match"),
+        _of("tensorflow.python.framework.errors_impl")("Matrix size-incompatible: In[0]: [32,4], In[1]: [5,16]"),
         errors.BarrierMismatchError("rank 0 called report, rank 1 barrier"),
         errors.CheckpointError("no space left"),
     ],

@@ -35,6 +35,10 @@ _STDLIB = os.path.dirname(os.__file__).replace(os.sep, "/") + "/"
 
 # What the back-ends say when a peer or the store went away. OSError itself is no sign: user code has sockets too.
 _COMMUNICATION_TYPES = frozenset(("DistBackendError", "DistNetworkError", "DistStoreError"))
+# Libraries whose errors of a lost peer are no RuntimeErrors, by the package that defines them.
+_WITH_OWN_ERRORS = frozenset(("tensorflow", "xgboost", "lightgbm"))
+# JAX raises a mere ValueError.
+_OF_JAX = re.compile(r"[A-Z_]+: Gloo \w+ failed: ")
 # torch.save() to a full volume.
 _FULL_TEXT = re.compile(r"PytorchStreamWriter failed writing|No space left on device")
 _LOADER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ")
@@ -50,13 +54,17 @@ def is_communication(error: BaseException) -> bool:
             return True
         if type(current).__name__ in _COMMUNICATION_TYPES:
             return True
-        if (
-            isinstance(current, RuntimeError)
-            and not isinstance(current, errors.TrainJobError)
-            and _COMMUNICATION_TEXT.search(_text(current))
-        ):
+        if _is_of_a_library(current) and _COMMUNICATION_TEXT.search(_text(current)):
             return True
     return False
+
+
+def _is_of_a_library(error: BaseException) -> bool:
+    """Of those whose words about peers are known: the same words in a user's own error speak of a socket of theirs."""
+    if isinstance(error, RuntimeError):
+        return not isinstance(error, errors.TrainJobError)
+    package = type(error).__module__.partition(".")[0]
+    return package in _WITH_OWN_ERRORS or (isinstance(error, ValueError) and _OF_JAX.match(_text(error)) is not None)
 
 
 def no_room(error: BaseException) -> str:
