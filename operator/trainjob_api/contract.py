@@ -784,6 +784,8 @@ class ProgressReport(TypedDict, total=False):
     metrics: Dict[str, float]
     time: float
     """Of the last report() or log(), seconds since the epoch by the agent's clock."""
+    seconds_per_step: Optional[float]
+    """Over the last minute of this attempt; None: fewer than two steps were told of."""
     non_finite: Optional[NonFiniteReport]
 
 

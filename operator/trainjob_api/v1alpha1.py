@@ -473,6 +473,9 @@ class Progress(StatusModel):
     epoch: int | None = Field(None, description="Epoch of the last report.")
     percent: int | None = Field(None, description="step of totalSteps.")
     last_report_time: datetime | None = Field(None, description="When the last report arrived.")
+    seconds_per_step: float | None = Field(
+        None, description="How long a step took in the last minute of the attempt that told of the last report."
+    )
     metrics: dict[str, float] = Field(default_factory=dict, description="Up to 16 numbers of the last report.")
     non_finite: NonFinite | None = Field(None, description="A metric is, or was, no number; JSON has no NaN above.")
     summary: str | None = Field(

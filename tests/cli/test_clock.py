@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 from support import pages
 from support.isolation import ROOT
+from support.jobs import condition
 from trainjob.screen import clock
-from trainjob_api.v1alpha1 import Attempt, Goodput, HistoryEntry, PartsMs, Seconds, TrainJobStatus
+from trainjob_api.v1alpha1 import Attempt, Condition, Goodput, HistoryEntry, PartsMs, Seconds, TrainJobStatus
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 RUNNING = Attempt(
@@ -73,6 +74,15 @@ def test_every_part_has_its_column_in_the_order_of_time() -> None:
 def test_the_largest_loss_comes_first_and_suspended_time_last() -> None:
     said = "goodput 75.0% of 2m40s: productive 1m15s, down 12s, lost 8.0s, starting 5.0s, suspended 1m00s"
     assert clock.lines(STATUS)[-1] == said
+
+
+def test_a_figure_that_was_not_written_for_a_while_says_what_it_spans() -> None:
+    assert STATUS.goodput is not None
+    at = STATUS.goodput.at.timestamp()
+    assert clock.goodput(STATUS, at + 9)[0].startswith("goodput 75.0% of 2m40s: ")
+    assert clock.goodput(STATUS, at + 70)[0].startswith("goodput 75.0% of its first 2m40s, up to 1m10s ago: ")
+    over = STATUS.model_copy(update={"conditions": [Condition.model_validate(condition("Failed", "True", "x"))]})
+    assert clock.goodput(over, at + 70) == clock.goodput(STATUS)
 
 
 def test_the_same_as_json() -> None:

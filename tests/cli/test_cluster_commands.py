@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -125,6 +127,7 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_is_known() -> None:
 def test_status_is_one_screen(user: User) -> None:
     running(user)
     user.status(
+        progress={**PROGRESS, "secondsPerStep": 0.04, "lastReportTime": datetime.now(UTC).isoformat()},
         history=[
             {
                 "attempt": 1,
@@ -134,7 +137,7 @@ def test_status_is_one_screen(user: User) -> None:
                 "worldSize": 2,
                 "partsMs": {"waited": 200, "firstStep": 4000},
             }
-        ]
+        ],
     )
     pod = {
         "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits", contract.LABEL_SLOT: "0"}},
@@ -160,6 +163,8 @@ def test_status_is_one_screen(user: User) -> None:
         "digits   namespace",
         "Running   2/2 workers",
         "step 30/100 (30%)",
+        "40 ms/step",
+        "last step ",
         "checkpoint 1-1-3",
         "RanksRunning",
         "ImagePullBackOff",
@@ -525,7 +530,7 @@ def test_history_shows_how_attempts_began_and_where_the_time_went(user: User) ->
     shown = user.tj("history", "digits").out
     assert "0.5s" in shown and "(runs)" in shown and "DECIDED" not in shown
     assert "500 ms" in user.tj("history", "digits", "--parts").out
-    assert "goodput 75.0% of 1m40s: productive 1m15s, starting 25s" in shown
+    assert re.search(r"goodput 75.0% of its first 1m40s, up to \w+ ago: productive 1m15s, starting 25s", shown)
     rows = [json.loads(line) for line in user.tj("history", "digits", "-o", "json").out.splitlines()]
     assert [row["kind"] for row in rows] == ["attempt", "goodput"] and rows[0]["totalMs"] == 500
     assert "goodput 75.0%" in user.tj("status", "digits").out

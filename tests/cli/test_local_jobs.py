@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -626,6 +627,22 @@ def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> No
         assert said in here.tj("history", "digits").out
     assert said not in here.tj("status", "digits").out.split("ATTEMPT")[0], "of a killed one it is no news"
     assert "WARNING" not in here.tj("list").out
+
+
+def test_a_running_job_shows_its_pace_and_when_its_last_step_was(here: Shell) -> None:
+    def ago(seconds: float) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+
+    began = {"number": 1, "cause": "Started", "worldSize": 1, "members": "0", "state": "Running", "workers": 1}
+    told = {"step": 180, "totalSteps": 450, "position": 9, "secondsPerStep": 0.04, "lastReportTime": ago(45)}
+    status = {"attempt": {**began, "startedAt": ago(60)}, "progress": told}
+    record = running(here, **status)
+    with JobLock(str(record.folder)):
+        shown = here.tj("status", "digits").out
+        assert "step 180/450 (40%)  40 ms/step" in shown and re.search(r"no step for 4\ds, since \d\d:\d\d:\d\d", shown)
+        as_json = json.loads(here.tj("status", "digits", "-o", "json").out)["job"]["status"]["progress"]
+        assert (as_json["secondsPerStep"], as_json["lastReportTime"]) == (0.04, told["lastReportTime"])
+    assert "no step for" not in here.tj("status", "digits").out, "it was killed"
 
 
 def test_that_no_hang_was_seen_is_not_all_that_is_said_of_a_job_that_runs(here: Shell) -> None:

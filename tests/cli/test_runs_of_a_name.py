@@ -36,7 +36,7 @@ class Machine:
     def runs(self, end: str | None, run: int | None, attempts: int = 1) -> Record:
         """One run, ten seconds long; `end` None: its launcher is killed."""
         self.now += 100
-        kept = Recorder(self._job(), lambda text: None)
+        kept = Recorder(self._job(), lambda text: None, lambda text: None)
         self.now += 10
         job = self._job(end, run, attempts)
         kept.status(job)

@@ -281,3 +281,13 @@ def test_what_was_told_of_an_older_attempt_is_no_progress_of_this_one() -> None:
     world.lose_pod(0)
     world.turn()
     assert (world.status.progress.position, world.status.failures.since_progress) == (0, 1)
+
+
+def test_how_long_a_step_takes_is_shown_with_the_digits_that_a_person_reads() -> None:
+    world = World.of(workers=1).run()
+    world.report(1, seconds_per_step=0.0123456789)
+    world.turn()
+    assert world.status.progress.seconds_per_step == 0.01235
+    world.report(2, seconds_per_step=None)
+    world.tick(10).turn()
+    assert world.status.progress.seconds_per_step is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import queue
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+from support.scenario import wait_until
 from support.trainjobs import document
-from trainjob.launch.local.registry import records
+from trainjob.checkpoint.records import layout
+from trainjob.launch.local.registry import output, presence, records
 from trainjob.launch.local.registry.recorder import WRITE_EVERY_S, Recorder
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -19,7 +24,7 @@ def test_what_comes_soon_after_a_write_is_written_once_it_is_due(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    recorder = Recorder(TrainJob.model_validate(document()), lambda text: None)
+    recorder = Recorder(TrainJob.model_validate(document()), lambda text: None, lambda text: None)
 
     def on_disk() -> int:
         ((record,), _) = records.find_all()
@@ -40,3 +45,43 @@ def test_what_comes_soon_after_a_write_is_written_once_it_is_due(
     assert recorder.due_s == 0
     recorder.catch_up()
     assert on_disk() == 4 and recorder.due_s is None
+
+
+def test_a_storage_folder_that_goes_is_told_when_it_is_noticed_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(presence, "LOOK_S", 0.01)
+    notes: queue.SimpleQueue[str] = queue.SimpleQueue()
+    last: list[str] = []
+    attempt = {"number": 1, "run": 1, "cause": "Started", "worldSize": 1, "members": "0", "state": "Running"}
+    status = {"attempt": {**attempt, "workers": 1, "startedAt": "2030-01-01T00:00:00Z"}}
+    store = str(tmp_path / "store")
+    job = TrainJob.model_validate(document({"spec.checkpoint.storage": store, "status": status}))
+    recorder = Recorder(job, last.append, notes.put)
+    folder = Path(str(recorder.record.folder))
+    recorder.line("r00 | before")
+    claim = folder / layout.run_key(1)
+    claim.parent.mkdir(parents=True)
+    claim.write_text("{}")
+    recorder.status(job)
+    wait_until(lambda: recorder._presence is not None and recorder._presence._seen == 1)
+    away = tmp_path / "away"
+    shutil.move(store, away)
+    told = notes.get(timeout=HANG_S)
+    assert f"the storage folder {folder} is gone" in told
+    recorder.line("r00 | after")
+    assert recorder.due_s is not None, "it is on its way into the record"
+    recorder._write()
+    ((written,), _) = records.find_all()
+    assert written.storage_gone is not None
+    shutil.rmtree(store)
+    shutil.move(str(away), store)
+    assert "is there again" in notes.get(timeout=HANG_S)
+    shutil.rmtree(store)
+    assert "is gone" in notes.get(timeout=HANG_S)
+    recorder.line("r00 | at last")
+    recorder.end(job)
+    assert len(last) == 1 and "only what was saved since is in it" in last[0] and "mount the volume" in last[0]
+    pieces = output.of_run(recorder.record.output, recorder.record.started)
+    assert [list(output.lines(each)) for each in pieces] == [["r00 | at last"]]

@@ -121,6 +121,8 @@ Share = Annotated[float, BeforeValidator(_share)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Instant = Annotated[float | None, BeforeValidator(_instant)]
+Length = Instant
+"""Seconds that are not known yet, or that no clock measures, are not given."""
 Number = Annotated[int | None, BeforeValidator(_number)]
 """A user's own count (step, epoch): whatever it is, it must not make the whole report unreadable."""
 Metrics = Annotated[dict[str, float], BeforeValidator(_metrics)]

@@ -17,6 +17,7 @@ from trainjob_operator.agents.report_fields import (
     Code,
     Count,
     Instant,
+    Length,
     Message,
     Metrics,
     Number,
@@ -148,6 +149,7 @@ class ProgressTable(Table):
     epoch: Number = None
     metrics: Metrics = Field(default_factory=dict)
     time: Instant = None
+    seconds_per_step: Length = None
     non_finite: NonFiniteTable | None = None
 
 

@@ -113,12 +113,19 @@ def progress_of(old: Progress, report: ProgressReport, now: datetime, score: str
         epoch=_count(report.get("epoch")),
         percent=max(0, min(100, step * 100 // total)) if step is not None and total else None,
         last_report_time=old.last_report_time,
+        seconds_per_step=_seconds_per_step(report),
         metrics=dict(list(metrics.items())[: contract.METRICS_LIMIT]),
         summary=_summary(scored, score),
         written_at=old.written_at,
         non_finite=broken,
     )
     return old if fresh == old else fresh.model_copy(update={"last_report_time": now})
+
+
+def _seconds_per_step(report: ProgressReport) -> float | None:
+    """With the digits that are shown: more would only make status longer."""
+    told = report.get("seconds_per_step")
+    return float(f"{told:.4g}") if told is not None and 0 < told < COUNT_LIMIT else None
 
 
 def _non_finite(report: ProgressReport) -> NonFinite | None:

@@ -78,11 +78,11 @@ def total_ms(parts: PartsMs) -> int:
     return sum(value for value in parts.model_dump().values() if value is not None)
 
 
-def lines(status: TrainJobStatus) -> list[str]:
+def lines(status: TrainJobStatus, now: float | None = None) -> list[str]:
     """The table of the starts, a bar for each, and where the time went; empty where nothing is known."""
     found = starts(status)
     if not found:
-        return goodput(status)
+        return goodput(status, now)
     rows = [
         [
             *(str(start.attempt), began_by(start.cause, start.spares), str(start.ranks)),
@@ -95,7 +95,7 @@ def lines(status: TrainJobStatus) -> list[str]:
     longest = max(start.total_ms for start in found)
     bars = [f"{start.attempt:>7}   |{bar(start.parts, longest)}" for start in found]
     key = ", ".join(f"{letter} {name.replace('_', ' ')}" for name, _, letter in PARTS)
-    return [*table.lines(header, rows), "", *bars, f"{'':>7}   {key}", *_apart(goodput(status))]
+    return [*table.lines(header, rows), "", *bars, f"{'':>7}   {key}", *_apart(goodput(status, now))]
 
 
 def began_by(cause: str, spares: str | None) -> str:
@@ -113,8 +113,14 @@ def bar(parts: PartsMs, longest_ms: int) -> str:
     return drawn
 
 
-def goodput(status: TrainJobStatus) -> list[str]:
-    """`goodput 97.3% of 12m05s: productive 11m45s, down 12s, lost 8.1s`, the largest loss before the others."""
+STALE_S = 15.0
+"""A figure that is older says so; while steps are told of it is written every 10 s."""
+
+
+def goodput(status: TrainJobStatus, now: float | None = None) -> list[str]:
+    """`goodput 97.3% of 12m05s: productive 11m45s, down 12s, lost 8.1s`, the largest loss before the others. With
+    `now`, of a job that runs and of which nothing was written for a while: `of its first 12m05s, up to 2m10s ago: ...`.
+    """
     books = status.goodput
     if books is None or books.summary is None:
         return []
@@ -126,7 +132,11 @@ def goodput(status: TrainJobStatus) -> list[str]:
     told = [(places.get("productive", 0.0), "productive"), *losses]
     told += [(places["suspended"], "suspended")] if "suspended" in places else []
     said = ", ".join(f"{name.replace('_', ' ')} {wording.duration(value)}" for value, name in told)
-    return [f"goodput {books.summary} of {wording.duration(whole)}: {said}"]
+    age = 0.0 if now is None or status.finished else now - books.at.timestamp()
+    span = wording.duration(whole)
+    if age > STALE_S:
+        span = f"its first {span}, up to {wording.duration(age)} ago"
+    return [f"goodput {books.summary} of {span}: {said}"]
 
 
 def forks(status: TrainJobStatus) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainjob.screen import changes, wording
 from trainjob.screen import failure as failures
+from trainjob.screen import pace as paces
 from trainjob.screen.changes import not_a_number, percent, position, waits_for
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class Moment:
     ascii_only: bool = False
     last: bool = False
     """Nothing is drawn after it: an age would go stale."""
+    asked: bool = False
+    """It is one look: nothing moves that shows that steps are taken."""
     phase: str | None = None
     """A word in place of the status's, from who knows more: a launcher that was killed wrote no status."""
 
@@ -86,7 +89,7 @@ def state(job: TrainJob, moment: Moment) -> str:
 def _bar(job: TrainJob, pace: Pace, moment: Moment) -> str:
     progress = job.status.progress
     if progress.last_report_time is None:
-        return ""
+        return _last_step(job, pace, moment)
     share = percent(progress)
     full, empty = ("#", ".") if moment.ascii_only else ("━", "─")
     done = 0 if share is None else BAR_WIDTH * min(100, share) // 100
@@ -102,7 +105,16 @@ def steps(job: TrainJob, pace: Pace, moment: Moment) -> str:
     rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, moment.now)
     parts = [position(progress), "" if rate is None else wording.per_step(rate)]
     parts.append(f"ETA {wording.duration(left)}" if left and not job.status.finished else "")
+    parts.append(_last_step(job, pace, moment))
     return "  ".join(part for part in parts if part)
+
+
+def _last_step(job: TrainJob, pace: Pace, moment: Moment) -> str:
+    """A view that moves says it only when it does not."""
+    status = job.status
+    if moment.last or moment.phase is not None:
+        return ""
+    return paces.last_step(status, pace, moment.now) if moment.asked or paces.is_quiet(status, pace, moment.now) else ""
 
 
 def metrics(job: TrainJob, moment: Moment) -> str:

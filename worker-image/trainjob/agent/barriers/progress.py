@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from trainjob.agent.pace.steps import Steps
 from trainjob.checkpoint.records import shown
 from trainjob_api import contract, nonfinite
 from trainjob_api.typed import Object
@@ -20,6 +21,7 @@ class Progress:
 
     def __init__(self, base: int) -> None:
         self._base = base
+        self._steps = Steps()
         self.report: contract.ProgressReport = {
             "position": base,
             "step": None,
@@ -46,6 +48,8 @@ class Progress:
                 self.report[name] = counters[name]  # type: ignore[literal-required]
         self.report["metrics"] = shown.metrics({**self.report["metrics"], **metrics})
         self.report["time"] = time
+        self._steps.seen(time, counters.get("step"))
+        self.report["seconds_per_step"] = self._steps.seconds_per_step
         self._watch_for_nan(metrics, counters.get("step"))
 
     def _watch_for_nan(self, metrics: Mapping[str, Any], step: Optional[int]) -> None:

@@ -22,7 +22,8 @@ def history(args: argparse.Namespace) -> int:
         for row in clock.as_json(job.status):
             print(json.dumps(row))
         return CLI_OK
-    told = attempts.lines(job.status, time.time(), width=table.width()) or [f"no attempt of {args.name} has begun"]
-    more = clock.lines(job.status) if args.parts else clock.goodput(job.status)
+    now = time.time()
+    told = attempts.lines(job.status, now, width=table.width()) or [f"no attempt of {args.name} has begun"]
+    more = clock.lines(job.status, now) if args.parts else clock.goodput(job.status, now)
     print(*told, *([""] if more else []), *more, sep="\n")
     return CLI_OK

@@ -71,8 +71,8 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     begun = job.metadata.creation_timestamp
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(f"{job.metadata.name}   namespace {job.metadata.namespace}   {listing.phase(manifest, job.status.phase)}")
-    moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode)
-    lines = (*panel(job, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
+    moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode, asked=True)
+    lines = (*panel(job, Pace.told(job.status), moment), *clock.goodput(job.status, now), *clock.forks(job.status))
     print(*(f"  {line}" for line in lines), sep="\n")
     print()
     conditions = [

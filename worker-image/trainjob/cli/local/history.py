@@ -88,8 +88,10 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     """The first view; with the parts of each start below it."""
     state = record.state
     last = attempts.RUNS if state == records.RUNNING else state
-    told = attempts.lines(job.status, time.time(), last=last, here=True, width=table.width())
-    more = clock.lines(job.status) if with_parts else clock.goodput(job.status)
+    now = time.time()
+    told = attempts.lines(job.status, now, last=last, here=True, width=table.width())
+    running = now if state == records.RUNNING else None
+    more = clock.lines(job.status, running) if with_parts else clock.goodput(job.status, running)
     return [*told, *([""] if told and more else []), *more]
 
 

@@ -125,7 +125,10 @@ def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[
 
 def _trouble(record: Record, now: float) -> str:
     """What a running job waits for or lacks, and since when."""
-    job = find.job_of(record) if record.state == records.RUNNING else None
+    running = record.state == records.RUNNING
+    if running and record.storage_gone is not None:
+        return f"for {wording.age(record.storage_gone, now)}: its storage folder is gone"
+    job = find.job_of(record) if running else None
     said = None if job is None else changes.trouble(job.status)
     if said is None:
         return ""

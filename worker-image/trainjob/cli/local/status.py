@@ -9,7 +9,7 @@ import time
 
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import attach, find, listing, rank_processes, runs
-from trainjob.launch.local.registry import earlier, output, records
+from trainjob.launch.local.registry import earlier, output, presence, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
 from trainjob.screen import attempts, clock, failure, table, wording
@@ -54,9 +54,10 @@ def _show(newest: Record, record: Record) -> None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         took = (record.ended or now) - record.started
         phase = None if word in (records.RUNNING, job.status.phase) else word
-        moment = Moment(now=now, started=now - took, ascii_only=not unicode, phase=phase)
+        moment = Moment(now=now, started=now - took, ascii_only=not unicode, asked=True, phase=phase)
+        goodput = clock.goodput(job.status, now if state == records.RUNNING else None)
         shown = _without_checkpoint(job) if at_the_end else job
-        lines = (*panel(shown, Pace(), moment), *clock.goodput(job.status), *clock.forks(job.status))
+        lines = (*panel(shown, Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     print()
     facts = _facts(newest, record, start, stored if at_the_end else None)
@@ -80,8 +81,7 @@ def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end:
     checkpoint of which its status does not know.
     """
     state = record.state
-    gone = "  (not there now: it was removed, or its volume is not mounted)" if find.is_gone(record) else ""
-    storage = f"{record.folder}{gone}" if record.folder else "none"
+    storage = f"{record.folder}{_absence(record)}" if record.folder else "none"
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     if at_the_end is not None:
         facts.append(("newest", f"checkpoint {at_the_end}, stored by the workers as they ended"))
@@ -100,6 +100,16 @@ def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end:
         more = f" and {len(others) - _OTHERS} more" if len(others) > _OTHERS else ""
         facts.append(("run", f"{earlier.name_of(record)}; others: {which}{more} (`tj history {record.name}`)"))
     return [(name, value) for name, value in facts if value]
+
+
+def _absence(record: Record) -> str:
+    """Of the folder in which it stored."""
+    if find.is_gone(record):
+        return "  (not there now: it was removed, or its volume is not mounted)"
+    if record.storage_gone is None:
+        return ""
+    since = presence.clock(record.storage_gone)
+    return f"  (gone since {since}: it was removed, or its volume was unmounted; what was saved since is here)"
 
 
 def _of_an_earlier(record: Record) -> list[str]:

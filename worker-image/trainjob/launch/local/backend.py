@@ -92,7 +92,7 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
         if options.prepare is not None:
             options.prepare(machine.scratch.path)
         # Under the name's lock: a record has one writer.
-        recorder = Recorder(job, lambda text: tell(LocalEvent(kind="note", text=text)))
+        recorder = Recorder(job, lambda text: tell(LocalEvent(kind="note", text=text)), lambda text: caller.note(text))
         driver = Driver(_with_own_port(job), machine, token, lambda: recorder.asked_to_stop)
         caller = Caller(driver, tell, recorder, options.asker)
         final: TrainJob | None = None

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from trainjob.checkpoint.records import layout
 from trainjob.launch.job import is_s3
 from trainjob.launch.local import lock
-from trainjob.launch.local.registry import earlier, records
+from trainjob.launch.local.registry import earlier, presence, records
 from trainjob.launch.local.registry.output import Keeper
+from trainjob.launch.local.registry.presence import Presence
 from trainjob.launch.local.registry.records import Record
 from trainjob_api import defaults
 
@@ -30,10 +31,10 @@ ENV_COMMAND = "TRAINJOB_STARTED_BY"
 
 
 class Recorder:
-    """From the start to the end of one launcher's job; used in one thread."""
+    """From the start to the end of one launcher's job; used in one thread. `note`: to be called from any."""
 
-    def __init__(self, job: TrainJob, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, job: TrainJob, tell: Callable[[str], None], note: Callable[[str], None]) -> None:
+        self._tell, self._note = tell, note
         self._told = False
         folder = defaults.job_storage(job)
         name, namespace, pid = job.metadata.name, job.metadata.namespace, os.getpid()
@@ -55,11 +56,16 @@ class Recorder:
         self._written = 0.0
         self._stale = False
         """The record on disk is older than the one here."""
+        self._presence: Presence | None = None
+        self._moved = False
+        """The folder of storage went, and output with it."""
         records.take_back_stop(self.record.id)
         self._keep_earlier()
         self._write()
         self._keeper = Keeper(output, self.record.started)
         self._attempt = 0
+        if beside:
+            self._presence = Presence(str(folder), lambda: self.record.run, self._storage_changed)
 
     @property
     def asked_to_stop(self) -> bool:
@@ -68,6 +74,9 @@ class Recorder:
 
     def line(self, text: str) -> None:
         """A worker wrote this."""
+        if self._moved:
+            self._moved = False
+            self._keeper = Keeper(self.record.output, self.record.started)
         self._keeper.line(text, self._attempt)
         self._complain(self._keeper.trouble)
 
@@ -96,6 +105,8 @@ class Recorder:
     def end(self, job: TrainJob | None) -> None:
         """The launcher is done with it, or could not begin (None)."""
         self._keeper.close()
+        if self._presence is not None:
+            self._presence.stop()
         status = job.status if job is not None else None
         outcome = (
             "Complete"
@@ -108,6 +119,13 @@ class Recorder:
         self.record = replace(self.record, job=last, outcome=outcome, ended=time.time())
         self._write()
         records.take_back_stop(self.record.id)
+        if self.record.storage_gone is not None and self.record.folder is not None:
+            self._tell(presence.at_the_end(self.record.folder, self.record.storage_gone))
+
+    def _storage_changed(self, text: str) -> None:
+        """In the thread that looks; the note brings the record's turn too."""
+        self._moved = self._stale = True
+        self._note(text)
 
     def _keep_earlier(self) -> None:
         try:
@@ -118,6 +136,8 @@ class Recorder:
     def _write(self) -> None:
         self._written = time.monotonic()
         self._stale = False
+        if self._presence is not None:
+            self.record = replace(self.record, storage_gone=self._presence.gone_since)
         try:
             records.write(self.record)
         except OSError as error:

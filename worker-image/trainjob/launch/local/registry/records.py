@@ -54,6 +54,8 @@ class Record:
     """The folder of what its ranks wrote."""
     job: Mapping[str, Any] = field(default_factory=dict)
     """The TrainJob as it was last, as JSON."""
+    storage_gone: float | None = None
+    """Since when its folder is not the one in which the run began; seconds since the epoch."""
     run: int | None = None
     """Its number among the runs of its folder; None: it never came to storage, or an older version wrote it."""
 
@@ -200,7 +202,7 @@ def take_back_stop(id_: str) -> None:
 
 def _check(record: Record) -> None:
     texts = (record.name, record.namespace, record.cwd, record.born, record.output, record.folder or "")
-    numbers = (record.started, record.ended or 0.0)
+    numbers = (record.started, record.ended or 0.0, record.storage_gone or 0.0)
     if not (
         all(isinstance(text, str) for text in texts)
         and all(isinstance(number, int | float) for number in numbers)
