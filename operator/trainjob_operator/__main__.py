@@ -38,6 +38,7 @@ from trainjob_operator.k8s.served import fields_not_served, knows_trainjobs
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
 from trainjob_operator.loop.recorder import Recorder, recorded
+from trainjob_operator.process.garbage import GarbageCollection
 from trainjob_operator.process.health import Health, HealthServer
 from trainjob_operator.process.limits import raise_open_files
 from trainjob_operator.process.logs import set_up
@@ -255,6 +256,7 @@ class Operator:
             claims.keep(reconciler.namespaces),
             trust.keep_fresh(),
             self._keep_route(api, port),
+            GarbageCollection(clock).keep(),
         )
 
     def _installation(self, trust: Trust, rules: bool) -> Installation:
