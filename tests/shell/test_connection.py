@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from support.patience import HANG_S
+from support.trust import MemoryApi, client_context
 from trainjob_api import contract
 from trainjob_operator.agents import connection, endpoint
 from trainjob_operator.agents.answers import Answer, Held, Known, Read, refusal
 from trainjob_operator.agents.endpoint import Endpoint
 from trainjob_operator.agents.request_head import HEAD_LIMIT
+from trainjob_operator.agents.tls import READ_BYTES
+from trainjob_operator.trust.certificates import ensure
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -32,6 +36,8 @@ class Waiting:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.answered: Callable[[Answer], None] | None = None
+        self.asked_for = 0
+        """Times that it was to be answered now."""
 
     def then(self, answered: Callable[[Answer], None]) -> None:
         self.answered = answered
@@ -39,7 +45,11 @@ class Waiting:
     def hang_up(self) -> None:
         self.site.hung_up += 1
 
-    def answer(self, said: str) -> None:
+    def answer(self) -> None:
+        self.asked_for += 1
+        self.say("now")
+
+    def say(self, said: object) -> None:
         assert self.answered is not None
         self.answered(Answer(200, {"said": said}))
 
@@ -51,8 +61,12 @@ class Site:
 
     def __init__(self) -> None:
         self.port = 0
+        self.client: ssl.SSLContext | None = None
+        """With which to connect, if it speaks TLS."""
         self.waiting: list[Waiting] = []
         self.hung_up = 0
+        self.says: object = None
+        """In place of the body."""
         self.served: list[str] = []
         self.refused: list[str] = []
         self.begun = 0
@@ -72,16 +86,20 @@ class Site:
         if token == "hold":
             self.waiting.append(Waiting(self))
             return self.waiting[-1]
-        return Answer(200, {"said": body})
+        return Answer(200, {"said": body if self.says is None else self.says})
 
     async def connect(self) -> Stream:
-        return await asyncio.open_connection("127.0.0.1", self.port)
+        name = "localhost" if self.client is not None else None
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.client, server_hostname=name)
 
 
-def on_site(test: Callable[[Site], Awaitable[None]]) -> None:
+def on_site(test: Callable[[Site], Awaitable[None]], tls: bool = False) -> None:
     async def main() -> None:
-        site = Site()
-        site.port = int((await site.endpoint.start("127.0.0.1", 0)).rpartition(":")[2])
+        site, server = Site(), None
+        if tls:
+            trust = await ensure(MemoryApi(), "system", "coordinator", ("localhost",))
+            site.client, server = client_context(trust.ca_pem), trust.ssl_context
+        site.port = int((await site.endpoint.start("127.0.0.1", 0, server)).rpartition(":")[2])
         try:
             await asyncio.wait_for(test(site), HANG_S)
         finally:
@@ -167,7 +185,7 @@ def test_requests_that_come_at_once_are_answered_one_after_the_other() -> None:
         stream[1].write(request("1", "hold") + request("2") + request("3", "bad") + request("4"))
         await until(lambda: len(site.waiting) == 1)
         assert site.served == ["1"], "the next waits for the answer to the first"
-        site.waiting[0].answer("first")
+        site.waiting[0].say("first")
         assert [(await answer(stream))[:2] for _ in range(4)] == [
             (200, {"said": "first"}),
             (200, {"said": "2"}),
@@ -188,7 +206,7 @@ def test_a_request_that_is_held_has_no_task() -> None:
             stream[1].write(request("x", "hold"))
         await until(lambda: len(site.waiting) == 20 and len(asyncio.all_tasks()) <= before)
         for number, waiting in enumerate(site.waiting):
-            waiting.answer(str(number))
+            waiting.say(str(number))
         answers = [await answer(stream) for stream in streams]
         assert {status for status, _, _ in answers} == {200}
         assert {body["said"] for _, body, _ in answers} == {str(number) for number in range(20)}
@@ -197,11 +215,16 @@ def test_a_request_that_is_held_has_no_task() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [request("x", "hold"), request("x", "never"), request("x", length=10_000)],
-    ids=["held", "in a task", "in its body"],
+    ("tls", "sent"),
+    [
+        (False, request("x", length=10_000)),
+        (True, request("x", length=10_000)),
+        (True, request("x", "hold")),
+        (True, request("x", "never")),
+    ],
+    ids=["in its body", "in its body, TLS", "held, TLS", "in a task, TLS"],
 )
-def test_who_hangs_up_is_waited_for_no_longer(sent: bytes) -> None:
+def test_who_hangs_up_is_waited_for_no_longer(tls: bool, sent: bytes) -> None:
     async def test(site: Site) -> None:
         before = len(asyncio.all_tasks())
         stream = await site.connect()
@@ -211,6 +234,134 @@ def test_who_hangs_up_is_waited_for_no_longer(sent: bytes) -> None:
         await until(lambda: not site.endpoint._connections and len(asyncio.all_tasks()) <= before)
         assert site.hung_up == len(site.waiting)
         assert site.endpoint._room._left == endpoint.BODIES_LIMIT
+
+    on_site(test, tls)
+
+
+def test_without_tls_who_hangs_up_while_it_is_held_is_answered_at_once() -> None:
+    """It may be there still, and only send no more."""
+
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "hold"))
+        await until(lambda: len(site.waiting) == 1)
+        stream[1].close()
+        await until(lambda: site.waiting[0].asked_for == 1 and not site.endpoint._connections)
+
+    on_site(test)
+
+
+@pytest.mark.parametrize("token", ["good", "hold", "bad"])
+def test_who_sends_no_more_gets_its_answers(token: str) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("1", token) + request("2"))
+        stream[1].write_eof()
+        status, body, _ = await answer(stream)
+        refused = {"error": "this token is not accepted here"}
+        assert (status, body) == (
+            (401, refused) if token == "bad" else (200, {"said": "now" if token == "hold" else "1"})
+        )
+        assert (await answer(stream))[1] == {"said": "2"}
+        assert await _end(stream)
+        await until(lambda: not site.endpoint._connections)
+
+    on_site(test)
+
+
+def test_who_sends_no_more_while_it_is_held_is_answered_at_once() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "hold"))
+        await until(lambda: len(site.waiting) == 1)
+        stream[1].write_eof()
+        assert (await answer(stream))[:2] == (200, {"said": "now"})
+        assert await _end(stream)
+
+    on_site(test)
+
+
+@pytest.mark.parametrize("sent", [b"", request("x")[:20], request("x", length=10)], ids=["nothing", "a head", "a body"])
+def test_who_ends_in_the_middle_of_a_request_gets_the_end(sent: bytes) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(sent)
+        stream[1].write_eof()
+        assert await _end(stream)
+        await until(lambda: not site.endpoint._connections)
+
+    on_site(test)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("late", [False, True], ids=["with the request", "while it is held"])
+def test_behind_a_request_that_is_held_comes_no_more_than_a_little(tls: bool, late: bool) -> None:
+    """What a client sends meanwhile is read, or nobody would see it hang up; and kept, until its turn comes."""
+
+    async def test(site: Site) -> None:
+        little, much, allowed = await site.connect(), await site.connect(), connection.READ_BUFFER
+        for held, (stream, count) in enumerate([(little, allowed), (much, allowed + 1)], 1):
+            sent, rest = request("x", "hold"), b"x" * count
+            stream[1].write(sent if late else sent + rest)
+            await until(lambda held=held: len(site.waiting) == held)  # type: ignore[misc]
+            if late:
+                stream[1].write(rest)
+        status, body, head = await answer(much)
+        assert status == 413 and "more than 4096 bytes" in body["error"] and "Connection: close" in head
+        assert site.hung_up == 1 and len(site.waiting) == 2
+        site.waiting[0].say("still here")
+        assert (await answer(little))[1] == {"said": "still here"}
+
+    on_site(test, tls)
+
+
+def test_what_a_client_sends_while_nobody_reads_does_not_pile_up_before_tls() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        stream[1].write(request("x", "never"))
+        await until(lambda: site.served == ["x"])
+        stream[1].write(b"x" * 2**20)
+        (one,) = site.endpoint._connections
+        await until(lambda: len(one._received) > connection.READ_BUFFER)
+        most = 0
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+            transport: Any = one._transport
+            most = max(most, len(one._received) + transport.get_read_buffer_size())
+        # A record of TLS has up to 16 KiB, and is read whole.
+        assert most <= connection.READ_BUFFER + 16 * 1024 + 3 * READ_BYTES
+        stream[1].transport.abort()
+
+    on_site(test, tls=True)
+
+
+@pytest.mark.parametrize("token", ["good", "hold"])
+@pytest.mark.parametrize("said", [float("nan"), 2**70000, object()], ids=["NaN", "too many digits", "no JSON at all"])
+def test_an_answer_that_cannot_be_written_is_a_fault_that_is_told(
+    token: str, said: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        site.says = said
+        stream[1].write(request("x", token))
+        if token == "hold":
+            await until(lambda: len(site.waiting) == 1)
+            site.waiting[0].say(said)
+        assert (await answer(stream))[0] == 500
+        site.says = None
+        stream[1].write(request("y"))
+        assert (await answer(stream))[:2] == (200, {"said": "y"})
+
+    on_site(test)
+    assert "could not be written" in caplog.text
+
+
+def test_half_a_character_is_answered_as_it_is() -> None:
+    async def test(site: Site) -> None:
+        stream = await site.connect()
+        site.says = "\ud800"
+        stream[1].write(request("x"))
+        assert (await answer(stream))[:2] == (200, {"said": "\ud800"})
 
     on_site(test)
 
@@ -222,12 +373,12 @@ def test_an_answer_to_who_has_hung_up_meanwhile_is_dropped() -> None:
         await until(lambda: len(site.waiting) == 1)
         stream[1].close()
         await until(lambda: site.hung_up == 1)
-        site.waiting[0].answer("too late")
+        site.waiting[0].say("too late")
         other = await site.connect()
         other[1].write(request("y"))
         assert (await answer(other))[1] == {"said": "y"}
 
-    on_site(test)
+    on_site(test, tls=True)
 
 
 def test_the_rest_of_a_body_that_nobody_wants_is_thrown_away_and_the_connection_stays() -> None:
@@ -284,7 +435,7 @@ def test_a_connection_that_waits_for_an_answer_does_not_end(monkeypatch: pytest.
         stream[1].write(request("x", "hold"))
         await until(lambda: len(site.waiting) == 1)
         await asyncio.sleep(0.2)
-        site.waiting[0].answer("here")
+        site.waiting[0].say("here")
         assert (await answer(stream))[1] == {"said": "here"}
 
     on_site(test)
@@ -322,7 +473,7 @@ def test_who_wants_no_other_answer_gets_the_end() -> None:
             stream[1].write(request("x", token, "Connection: close"))
             if token == "hold":
                 await until(lambda: len(site.waiting) == 1)
-                site.waiting[0].answer("x")
+                site.waiting[0].say("x")
             status, body, head = await answer(stream)
             assert (status, body) == (200, {"said": "x"}) and "Connection: close" in head
             assert await _end(stream)
@@ -389,7 +540,7 @@ def test_stop_waits_for_an_answer_but_not_for_a_body(monkeypatch: pytest.MonkeyP
         await until(lambda: len(site.waiting) == 1 and len(site.endpoint._connections) == 3)
         stopping = asyncio.ensure_future(site.endpoint.stop())
         assert await _end(idle)
-        site.waiting[0].answer("last")
+        site.waiting[0].say("last")
         status, body, head = await answer(held)
         assert (status, body) == (200, {"said": "last"}) and "Connection: close" in head
         await stopping

@@ -4,19 +4,20 @@
 Thousands are open, and nearly all of them wait: for the answer to a request that the coordinator holds, or for the next
 request. So a connection that waits is this object and nothing else: no task, no head of a request, no bytes. How long a
 connection may be without a good token is the gate's business, what is answered the coordinator's.
+
+Who sends no more may still read: its requests are answered, one that is held at once, since whoever is gone looks the
+same from here. TLS has no such state: there the connection is over.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import cast
 
-from trainjob_operator.agents.answers import Answer, Held, fault, refusal
+from trainjob_operator.agents.answers import Answer, Held, as_http, fault, refusal
 from trainjob_operator.agents.request_head import END, HEAD_LIMIT, BadHead, Head, parse_head
 
 _log = logging.getLogger(__name__)
@@ -26,7 +27,9 @@ IDLE_S = 60.0
 LINGER_S = 2.0
 """So long a body that nobody wants is thrown away, so that its sender gets to read why."""
 READ_BUFFER = 4 * 1024
-"""Bytes beyond the request's head that a connection may bring before anybody asks for them."""
+"""Bytes beyond the request's head that a connection may bring before anybody asks for them. Behind a request that is
+held no more may come: to read on is the only way to see that a client is gone.
+"""
 
 
 class HungUp(Exception):
@@ -41,6 +44,7 @@ class Connection(asyncio.Protocol):
         "_body",
         "_choked",
         "_closing",
+        "_ended",
         "_gone",
         "_head",
         "_held",
@@ -84,6 +88,8 @@ class Connection(asyncio.Protocol):
         """The client does not read its answers."""
         self._closing = False
         """After the answer to the request that is under way."""
+        self._ended = False
+        """The client sends no more."""
 
     # --- For who serves -----------------------------------------------------------------------------------------------
 
@@ -154,7 +160,20 @@ class Connection(asyncio.Protocol):
                 self._begin()
             elif self._body is not None and self.body_is_here and not self._body.done():
                 self._body.set_result(None)
+        self._bound_what_is_behind()
         self._read_no_more_than_asked()
+
+    def eof_received(self) -> bool:
+        """Whether the connection stays, to be written to."""
+        if self._transport is None or self._transport.get_extra_info("ssl_object") is not None:
+            return False
+        in_its_body = self._head is not None and not self.body_is_here
+        if in_its_body or not (self._answering or (self._choked and self._received)):
+            return False
+        self._ended = True
+        if self._held is not None:
+            self._held.answer()
+        return True
 
     def pause_writing(self) -> None:
         self._choked = True
@@ -162,7 +181,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._choked = False
         if not self._answering and not self._skip:
-            self._begin()
+            self._begin_or_end()
             self._read_no_more_than_asked()
 
     # --- Inside -------------------------------------------------------------------------------------------------------
@@ -182,8 +201,13 @@ class Connection(asyncio.Protocol):
             self._end()
             return
         self._abort_in(IDLE_S)
-        self._begin()
+        self._begin_or_end()
         self._read_no_more_than_asked()
+
+    def _begin_or_end(self) -> None:
+        self._begin()
+        if self._ended and not self._answering and not self._choked:
+            self._end()
 
     def _begin(self) -> None:
         """The next request, once its head is whole and the client reads its answers."""
@@ -224,6 +248,9 @@ class Connection(asyncio.Protocol):
         else:
             self._held = answer
             answer.then(self._send if head.keeps else self._send_last)
+            if self._ended:
+                answer.answer()
+            self._bound_what_is_behind()
 
     def _send_last(self, answer: Answer) -> None:
         self._send(answer, keeps=False)
@@ -237,11 +264,20 @@ class Connection(asyncio.Protocol):
             self._received = bytes(self._received[unread.length :])
         self._write(answer, keeps and rest < math.inf and not self._closing, rest, with_body)
 
+    def _bound_what_is_behind(self) -> None:
+        """Whose request is held sends no more than a little."""
+        if self._held is not None and len(self._received) > READ_BUFFER:
+            self._held.hang_up()
+            self._held, self._answering, self._received = None, False, b""
+            text = f"more than {READ_BUFFER} bytes were sent behind a request that waits for its answer"
+            self._write(refusal(413, text), keeps=False, rest=math.inf)
+
     def _write(self, answer: Answer, keeps: bool, rest: float, with_body: bool = True) -> None:
         """With so many bytes still to come that nobody wants."""
         if self._transport is None or self._transport.is_closing():
             return
-        self._transport.write(_bytes_of(answer, keeps, with_body))
+        rest = 0.0 if self._ended else rest
+        self._transport.write(as_http(answer, keeps, with_body))
         self._closing = not keeps
         self._skip = rest
         if rest:
@@ -258,7 +294,7 @@ class Connection(asyncio.Protocol):
 
     def _read_no_more_than_asked(self) -> None:
         """Nothing is read that nobody asked for, but for a little."""
-        if self._transport is None:
+        if self._transport is None or self._ended:
             return
         full = len(self._received) > self._asked + READ_BUFFER
         if full and not self._paused:
@@ -285,18 +321,3 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _bytes_of(answer: Answer, keeps: bool, with_body: bool) -> bytes:
-    body = json.dumps(answer.body).encode()
-    lines = [
-        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
-        "Content-Type: application/json; charset=utf-8",
-        f"Content-Length: {len(body)}",
-    ]
-    if answer.retry_after_s is not None:
-        lines.append(f"Retry-After: {max(1, math.ceil(answer.retry_after_s))}")
-    if not keeps:
-        lines.append("Connection: close")
-    head = "".join(f"{line}\r\n" for line in (*lines, "")).encode()
-    return head + body if with_body else head

@@ -68,4 +68,7 @@ async def accepted(
     except BaseException:
         outside.abort()
         raise
+    # Of a connection whose reading is paused nothing piles up before OpenSSL: asyncio lets 256 KiB.
+    inside: Any = ours.inside
+    inside.set_read_buffer_limits(high=READ_BYTES)
     return ours.inside
