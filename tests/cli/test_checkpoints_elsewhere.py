@@ -71,9 +71,8 @@ def test_a_copy_that_fails_leaves_nothing_and_the_same_command_works_again(noted
     said = noted.checkpoints("download", "-o", "out")
     assert said.code == contract.CLI_ERROR
     assert "where your own code put them (NO_UPLOAD), and cannot be read: " in said.err and "z.pt" in said.err
-    assert (
-        said.err.splitlines()[-1] == f"next: `ls -l {noted.folder}/theirs` shows who may; then the same command again"
-    )
+    again = f"`tj checkpoints download digits --storage {noted.folder}/store -o out`"
+    assert said.err.splitlines()[-1] == f"next: `ls -l {noted.folder}/theirs` shows who may; then {again}"
     assert (out.exists(), list(out.glob("*"))) == (there, [])
     broken.unlink()
     assert noted.checkpoints("download", "-o", "out").code == contract.CLI_OK

@@ -19,9 +19,11 @@ from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
+from trainjob.cli.errors import AGAIN, with_command
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
 from trainjob.launch import job as jobs
+from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import lock
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry import records
@@ -333,10 +335,10 @@ def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_
 @pytest.mark.parametrize(
     ("words", "way_out"),
     [
-        (["suspend", "digits"], "`tj stop digits` ends it; the same command resumes from what it saved"),
-        (["resume", "digits"], "the command that started it resumes from what it saved: `tj status digits` shows it"),
-        (["restart", "digits"], "`tj stop digits`, then the same command again"),
-        (["scale", "digits", "3"], "`tj stop digits`, then the same command with --workers 3"),
+        (["suspend", "digits"], "`tj stop digits` ends it; `tj run train.py --name digits` resumes from what"),
+        (["resume", "digits"], "next: `tj run train.py --name digits` resumes from what it saved"),
+        (["restart", "digits"], "`tj stop digits`, then `tj run train.py --name digits`"),
+        (["scale", "digits", "3"], "`tj stop digits`, then `tj run train.py --name digits` with --workers 3"),
         (["cancel", "digits"], "`tj stop digits` ends it and keeps what it saved"),
         (["wait", "digits"], "`tj attach digits` shows it to its end"),
         (["events", "digits"], "`tj status digits` shows its attempts"),
@@ -650,6 +652,33 @@ def test_that_no_hang_was_seen_is_not_all_that_is_said_of_a_job_that_runs(here: 
     with JobLock(str(record.folder)):
         shown = here.tj("hang", "digits").out
     assert shown.startswith("no rank of digits was seen to hang\n") and "`tj stack digits` shows where" in shown
+
+
+def test_what_could_not_be_started_names_the_very_command(here: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here.folder / "train.py").write_text("print(1)")
+    typed = ["run", "trian.py", "--name", "a job", "--storage", "store"]
+    refused = here.tj(*typed)
+    assert refused.code == contract.CLI_ERROR and "did you mean train.py?" in refused.err
+    assert "next: correct that, then `tj run trian.py --name 'a job' --storage store`" in refused.err
+    record = running(here)
+    with JobLock(str(record.folder)):
+        refused = here.tj("run", "train.py", "--name", "digits", "--storage", "store")
+    assert "is running already" in refused.err and "`tj stop digits` stops it; then `tj run train.py" in refused.err
+
+    def bare(*_: object) -> None:
+        raise LaunchError("the storage cannot be used: there are no credentials. Set them")
+
+    monkeypatch.setattr("trainjob.launch.local.checks.check", bare)
+    refused = here.tj("run", "train.py", "--storage", "s3://bucket/a", "--dry-run")
+    assert "next: `export AWS_ACCESS_KEY_ID=" in refused.err
+    assert "then `tj run train.py --storage s3://bucket/a --dry-run`" in refused.err
+
+
+def test_a_long_command_is_not_said_again() -> None:
+    assert (
+        with_command(f"correct that, then {AGAIN}", ["run", "x" * 500]) == "correct that, then the same command again"
+    )
+    assert with_command("look", ["run", "train.py"]) == "look"
 
 
 def test_a_job_between_two_attempts_is_in_one_state(here: Shell) -> None:

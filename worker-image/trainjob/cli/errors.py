@@ -5,7 +5,22 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+
 from trainjob_api.contract import CLI_ERROR
+
+AGAIN = "<again>"
+"""In a next step, what was typed: `main` puts its words there."""
+_LONGEST = 400
+"""Characters of a command that is said; a longer one is in the terminal above."""
+
+
+def with_command(next_step: str, argv: Sequence[str]) -> str:
+    """A next step in which `AGAIN` is the very command."""
+    typed = shlex.join(["tj", *argv])
+    short = len(typed) <= _LONGEST and "\n" not in typed
+    return next_step.replace(AGAIN, f"`{typed}`" if short else "the same command again")
 
 
 class CommandError(Exception):

@@ -15,7 +15,7 @@ from importlib import import_module
 from trainjob.cli import jobs_parser, launchers, slips
 from trainjob.cli import parser as grammar
 from trainjob.cli.argument_types import job_name
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import CommandError, with_command
 from trainjob.screen import streams
 from trainjob.session import large_imports
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE, ENV_DEBUG
@@ -23,10 +23,11 @@ from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        return _dispatch(sys.argv[1:] if argv is None else list(argv))
+        return _dispatch(words)
     except CommandError as error:
-        _say(f"tj: {error}", f"next: {error.next_step}")
+        _say(f"tj: {error}", f"next: {with_command(error.next_step, words)}")
         return error.code
     except KeyboardInterrupt:
         return CLI_INTERRUPTED

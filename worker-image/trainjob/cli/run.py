@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainjob.cli import ending, manifest, overlay, resume
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import display as displays
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainjob.cli.tracking import Tracking
     from trainjob.launch.local.backend import LocalEvent
 
-CORRECT = "correct that, then run the same command again"
+CORRECT = f"correct that, then {AGAIN}"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,11 +64,23 @@ def run(args: argparse.Namespace) -> int:
             outcome = run_job(job, options=options, listener=Show(display, job, tracking))
             tracking.last(outcome.job)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=CORRECT) from None
+        raise CommandError(str(error), next_step=_way_out(error, job)) from None
     finally:
         display.close()
     shown = displays.has_shown(display, outcome.job)
     return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
+
+
+def _way_out(error: LaunchError, job: TrainJob) -> str:
+    """What to type after a job that could not be started."""
+    from trainjob.launch.local.lock import JobRunning
+
+    name, text = job.metadata.name, str(error)
+    if isinstance(error, JobRunning):
+        return f"`tj status {name}` shows it, `tj stop {name}` stops it; then {AGAIN}, or with another --name"
+    if "there are no credentials" in text:
+        return f"`export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...` (or AWS_PROFILE), then {AGAIN}"
+    return CORRECT
 
 
 def _dry_run(args: argparse.Namespace, job: TrainJob, tracked: str) -> int:
@@ -81,7 +93,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob, tracked: str) -> int:
         job = checks.fitted(job, backend.base_environment())
         checks.check(job, backend.base_environment(), os.getcwd(), ending.asker(args))
     except LaunchError as error:
-        raise CommandError(str(error), next_step=CORRECT) from None
+        raise CommandError(str(error), next_step=_way_out(error, job)) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
     print(yaml.safe_dump(document, sort_keys=False), end="")
     said = (renamed(args, job), f"nothing was started; {opening(job)}", tracked and f"reports would go to {tracked}")
@@ -118,7 +130,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     try:
         end = script.run(job, command, debug=args.pdb, asker=Asker.SHELL)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=CORRECT) from None
+        raise CommandError(str(error), next_step=_way_out(error, job)) from None
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)

@@ -17,7 +17,7 @@ from trainjob.checkpoint.export import matches
 from trainjob.checkpoint.reading import stored
 from trainjob.cli.checkpoints.choice import Found
 from trainjob.cli.checkpoints.places import troubles
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.screen import wording
 from trainjob.session import elsewhere
 from trainjob.session.errors import CheckpointError
@@ -56,7 +56,7 @@ def copy(entry: Entry, place: str, target: str, patterns: Sequence[str]) -> None
         raise CommandError(
             f"{said}{here}", next_step=f"read {place} with what wrote it, where it can be seen", code=CLI_NOT_FOUND
         )
-    reading = _Trouble(f"{said}, and cannot be read", f"`ls -l {place}` shows who may; then the same command again")
+    reading = _Trouble(f"{said}, and cannot be read", f"`ls -l {place}` shows who may; then {AGAIN}")
     writing = _Trouble(f"{target} cannot be written", "make room and see who may write there, or name another with -o")
     with writing:
         there = sorted(set(os.listdir(target)) - {UNFINISHED}) if os.path.lexists(target) else []

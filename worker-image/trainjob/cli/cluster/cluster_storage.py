@@ -16,7 +16,7 @@ from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.stores.opening import open_store
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.cluster import bucket, jobs_api
 from trainjob_api import contract, defaults
@@ -74,14 +74,14 @@ def next_step(error: StoreError, cluster: Settings | None) -> str:
     """What to type after a refusal of the storage; the error's own text has the cause."""
     text = str(error)
     if "needs boto3" in text:
-        return f"{sys.executable} -m pip install boto3, then the same command again"
+        return f"{sys.executable} -m pip install boto3, then {AGAIN}"
     if cluster is not None and cluster.secret and ("no credentials" in text or "credentials are not valid" in text):
         words = [
             f"{name}=$(kubectl get secret {cluster.secret} -n {cluster.namespace} -o jsonpath='{{.data.{name}}}' | "
             "base64 -d)"
             for name in _KEYS
         ]
-        return f"if you may read the job's Secret: `export {' '.join(words)}`, then the same command again"
+        return f"if you may read the job's Secret: `export {' '.join(words)}`, then {AGAIN}"
     service = _service(cluster.endpoint, cluster.namespace) if cluster is not None and cluster.endpoint else None
     if service is not None and "does not answer" in text:
         name, namespace, scheme, port = service
@@ -92,9 +92,7 @@ def next_step(error: StoreError, cluster: Settings | None) -> str:
         )
     if error.kind == errors.CONFLICT:
         return "name another folder with -o"
-    if error.kind == errors.INVALID:
-        return "correct that and run the command again"
-    return "correct that, then run the same command again"
+    return f"correct that, then {AGAIN}"
 
 
 _KEYS = contract.S3_SECRET_KEYS[:2]

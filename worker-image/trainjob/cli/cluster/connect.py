@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch.cluster.api import Api, ApiError
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob_api.contract import CLI_ERROR, CLI_NO_ACCESS, CLI_NOT_FOUND, CLI_USAGE
@@ -44,11 +44,9 @@ def refusals() -> Iterator[None]:
     except ApiError as error:
         raise CommandError(str(error), next_step=error.next_step, code=code_of(error)) from None
     except ConfigError as error:
-        raise CommandError(
-            str(error), next_step="correct that argument and run the command again", code=CLI_USAGE
-        ) from None
+        raise CommandError(str(error), next_step=f"correct that argument, then {AGAIN}", code=CLI_USAGE) from None
     except LaunchError as error:
-        raise CommandError(str(error), next_step="correct that, then run the same command again") from None
+        raise CommandError(str(error), next_step=f"correct that, then {AGAIN}") from None
 
 
 def code_of(error: ApiError) -> int:

@@ -6,6 +6,7 @@ import argparse
 
 from trainjob.cli import jobs_parser
 from trainjob.cli.errors import CommandError
+from trainjob.cli.local import listing
 from trainjob.launch.cluster.api import configured
 from trainjob.launch.local.registry import records
 from trainjob_api.contract import CLI_NO_ACCESS
@@ -15,23 +16,24 @@ def refuse(args: argparse.Namespace, verb: str) -> None:
     """Raises CommandError if no cluster can be meant, and a job of this machine has that name."""
     if jobs_parser.means_cluster(args) or configured():
         return
-    if any(record.name == args.name for record in records.find_all()[0]):
+    here = next((record for record in records.find_all()[0] if record.name == args.name), None)
+    if here is not None:
         raise CommandError(
             f"there is no kubeconfig, and {args.name} is a job of this machine",
-            next_step=_instead(args, verb),
+            next_step=_instead(args, verb, listing.command(here)),
             code=CLI_NO_ACCESS,
         )
 
 
-def _instead(args: argparse.Namespace, verb: str) -> str:
-    """What does it for a job of this machine."""
+def _instead(args: argparse.Namespace, verb: str, started: str) -> str:
+    """What does it for a job of this machine. `started`: the command that did."""
     stop = f"`tj stop {args.name}`"
     if verb == "scale":
-        return f"{stop}, then the same command with --workers {args.workers}"
+        return f"{stop}, then `{started}` with --workers {args.workers}"
     return {
-        "suspend": f"{stop} ends it; the same command resumes from what it saved",
-        "resume": f"the command that started it resumes from what it saved: `tj status {args.name}` shows it",
-        "restart": f"{stop}, then the same command again",
+        "suspend": f"{stop} ends it; `{started}` resumes from what it saved",
+        "resume": f"`{started}` resumes from what it saved",
+        "restart": f"{stop}, then `{started}`",
         "cancel": f"{stop} ends it and keeps what it saved",
         "wait": f"`tj attach {args.name}` shows it to its end, and its exit code says how it went",
         "events": f"`tj status {args.name}` shows its attempts and what ended them, `tj logs {args.name}` its lines",

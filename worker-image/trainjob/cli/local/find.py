@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records import layout
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
@@ -93,7 +93,7 @@ def check_stored(record: Record) -> None:
     raise CommandError(
         f"{record.name} was stored in {record.folder}, which is not there now: it was removed, or its volume is not "
         "mounted on this machine",
-        next_step=f"mount it and run the same command again, or `tj rm {record.name}` removes what is left of the job",
+        next_step=f"mount it, then {AGAIN}; or `tj rm {record.name}` removes what is left of the job",
         code=CLI_NOT_FOUND,
     )
 

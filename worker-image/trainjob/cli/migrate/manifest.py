@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainjob.cli import manifest, validate
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.cli.migrate import jobs, pods
 from trainjob.cli.migrate.told import Document, Told
 from trainjob.screen import wording
@@ -52,7 +52,7 @@ def migrate(path: str, text: str) -> str:
         except InvalidTrainJob as error:
             raise CommandError(
                 f"{path}: what {document['kind']} {_name(document)} becomes is not valid\n{error}",
-                next_step=f"correct these fields in {path}, and run it again",
+                next_step=f"correct these fields in {path}, then {AGAIN}",
             ) from None
         said = [f"# {validate.summary(job)}", *(f"# {line}" for line in told.lines)]
         parts.append("\n".join(said) + "\n" + yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120))
