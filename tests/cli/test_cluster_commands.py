@@ -397,14 +397,17 @@ def test_this_machines_verbs_mean_the_clusters_where_a_cluster_is_named(user: Us
     assert user.tj("status", "digits").code == user.tj("status", "other").code == contract.CLI_NOT_FOUND
 
 
-def test_rm_leaves_all_jobs_where_one_of_them_runs(user: User) -> None:
+def test_of_several_names_each_that_can_go_goes(user: User) -> None:
     running(user)
-    failed(user)
     running(user, "other")
-    refused = user.tj("rm", "digits", "other")
-    assert refused.code == contract.CLI_ERROR and "other runs; nothing was removed" in refused.err
-    assert f"`tj stop other -n {user.namespace}`" in refused.err
-    assert user.get("digits") and user.get("other")
+    failed(user, "other")
+    said = user.tj("rm", "digits", "nowhere", "other")
+    assert said.code == contract.CLI_NOT_FOUND and "digits runs and stays" in said.err and "nowhere" in said.err
+    assert f"`tj stop digits -n {user.namespace}`" in said.err and "other is deleted" in said.out
+    assert user.get("digits") and user.tj("status", "other").code == contract.CLI_NOT_FOUND
+    running(user, "third")
+    said = user.tj("stop", "digits", "nowhere", "third")
+    assert said.code == contract.CLI_NOT_FOUND and said.out.count("is cancelled") == 2
 
 
 @pytest.mark.parametrize(

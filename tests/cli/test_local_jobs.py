@@ -26,7 +26,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import lock
 from trainjob.launch.local.lock import JobLock
-from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry import earlier, records
 from trainjob.launch.local.registry.output import Keeper
 from trainjob.launch.local.registry.records import Record
 from trainjob_api import contract
@@ -372,12 +372,27 @@ def test_what_runs_and_what_is_not_a_jobs_is_left_alone(here: Shell) -> None:
     record = remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None)
     with JobLock(str(record.folder)):
         refused = here.tj("rm", "digits", "--yes")
-        assert refused.code == contract.CLI_ERROR and "digits runs; nothing was removed" in refused.err
+        assert refused.code == contract.CLI_ERROR and "digits runs and stays" in refused.err
     (here.folder / "store/default/digits/thesis.txt").write_text("mine")
     refused = here.tj("rm", "digits", "--yes")
     assert refused.code == contract.CLI_ERROR and "thesis.txt" in refused.err
     assert (here.folder / "store/default/digits/thesis.txt").exists()
     assert "say which jobs" in here.tj("rm", "--yes").err
+
+
+def test_of_several_names_each_that_can_be_done_is_done(here: Shell) -> None:
+    record = remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None)
+    remember(here, "one")
+    remember(here, "two")
+    with JobLock(str(record.folder)):
+        said = here.tj("rm", "one", "digits", "tow", "two", "--yes")
+    assert said.code == contract.CLI_NOT_FOUND, "the worst of them"
+    assert [line.split(",")[0] for line in said.out.splitlines()] == ["one is removed", "two is removed"]
+    assert "digits runs and stays" in said.err and "there is no job tow on this machine; near it: two" in said.err
+    remember(here, "done")
+    refused = here.tj("stop", "tow", "done")
+    assert refused.code == contract.CLI_NOT_FOUND
+    assert "there is no job tow" in refused.err and "done does not run: it is Complete" in refused.err
 
 
 def test_a_record_that_points_elsewhere_removes_nothing_there(here: Shell) -> None:
@@ -553,6 +568,18 @@ def test_a_run_that_saved_nothing_goes_on_from_the_checkpoint_of_the_one_before(
     assert "nothing new; checkpoint 1-1-2 is there from before" in shown and "as they ended" not in shown
     assert "`tj run train.py --name digits` resumes from checkpoint 1-1-2" in shown and "starts it again" not in shown
     assert "resumes from checkpoint 1-1-2" in here.tj("attach", "digits").err or outcome == "Failed"
+
+
+def test_a_run_that_was_stopped_before_it_had_a_number_has_no_checkpoint_of_another(here: Shell) -> None:
+    record = remember(here, run=1, started=time.time() - 300)
+    here.save("1-1-1")
+    earlier.keep(record.id)
+    remember(here, outcome="Stopped", started=time.time() - 50, ended=time.time() - 49)
+    as_json = [json.loads(line) for line in here.tj("history", "digits", "-o", "json").out.splitlines()]
+    assert next(each["checkpoint"] for each in as_json if each.get("kind") == "run") is None
+    shown = here.tj("status", "digits").out
+    assert "checkpoint 1-1-1, stored by the workers" not in shown
+    assert "nothing new; checkpoint 1-1-1 is there from before" in shown
 
 
 def test_a_run_that_began_afresh_and_saved_nothing_starts_again(here: Shell) -> None:

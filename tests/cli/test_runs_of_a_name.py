@@ -16,7 +16,7 @@ from trainjob.launch.local import lock
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.output import Keeper
-from trainjob.launch.local.registry.recorder import Recorder
+from trainjob.launch.local.registry.recorder import ENV_COMMAND, Recorder
 from trainjob.launch.local.registry.records import Record
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
@@ -79,6 +79,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Machine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv(ENV_COMMAND, json.dumps(["python", "/usr/bin/tj", "run", "train.py", "--name", "digits"]))
     return Machine(tmp_path, capsys, monkeypatch)
 
 
@@ -121,6 +122,8 @@ def test_an_earlier_run_is_looked_at(three: Machine) -> None:
     assert code == contract.CLI_OK and shown.startswith("digits   run 1   on this machine   Failed")
     assert "bad batch of run 1" in shown and "checkpoint 1-4-7" in shown and "`tj logs digits --run 1`" in shown
     assert "others: 3 Complete, 2 Killed" in shown
+    assert "next: Look at the lines" in shown, "what failed is to be mended first"
+    assert "`tj run train.py --name digits --resume-from digits/1-4-7` trains on from its newest" in shown
     assert three.tj("status", "digits", "--run", "2")[1].startswith("digits   run 2   on this machine   Killed")
     assert "others: 2 Killed, 1 Failed" in three.tj("status", "digits")[1]
     assert three.tj("logs", "digits", "--run", "2")[1] == "r00 | of run 2\n"

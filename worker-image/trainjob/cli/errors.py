@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from trainjob_api.contract import CLI_ERROR
 
@@ -14,6 +15,22 @@ AGAIN = "<again>"
 """In a next step, what was typed: `main` puts its words there."""
 _LONGEST = 400
 """Characters of a command that is said; a longer one is in the terminal above."""
+
+
+def for_each(names: Sequence[str], do: Callable[[str], int]) -> int:
+    """Of a command that takes several names: one that cannot be done keeps no other from being done. The worst exit
+    code; a single name's error is raised as it is.
+    """
+    if len(names) == 1:
+        return do(names[0])
+    codes = []
+    for name in dict.fromkeys(names):
+        try:
+            codes.append(do(name))
+        except CommandError as error:
+            print(f"tj: {error}", f"next: {error.next_step}", sep="\n", file=sys.stderr, flush=True)
+            codes.append(error.code)
+    return max(codes, default=0)
 
 
 def with_command(next_step: str, argv: Sequence[str]) -> str:

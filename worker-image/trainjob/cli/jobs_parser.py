@@ -54,8 +54,8 @@ the last lines of each pod are shown from before; `tj logs` has them all.
 
 {RULE}"""
 
-STOP = f"""Stop a job of this machine as Ctrl-C does in its terminal, however it was started. Its ranks end, what they
-saved is stored, and the same command resumes from there. On a cluster this is `tj cancel`: the job's pods end, its
+STOP = f"""Stop jobs of this machine as Ctrl-C does in their terminals, however they were started. Their ranks end, what
+they saved is stored, and the same command resumes from there. On a cluster this is `tj cancel`: the job's pods end, its
 checkpoints stay, and `tj resume` starts it again.
 
 {RULE}"""
@@ -77,7 +77,8 @@ keep the others waiting in each step (docs/stragglers.md).
 REMOVE = f"""Remove ended jobs of this machine with everything that they stored; with --keep-best, only their
 checkpoints except the best one. The command says how much that is and asks first; without a terminal it needs --yes.
 
-Running jobs are left alone, and so are folders that hold files of something else.
+Running jobs are left alone, and so are folders that hold files of something else. Of several names, each that can go
+goes, and the exit code is the worst one.
 
 On a cluster this is `tj delete` for jobs that have ended, were cancelled or are suspended: the TrainJob and its pods
 go, what they stored stays, and nothing is asked. `tj checkpoints rm` removes checkpoints.
@@ -150,8 +151,8 @@ def _add_local(commands: Commands) -> None:
     _name(attach)
     _plain(attach)
     _cluster(attach)
-    stop = _shared(commands, "stop", "stop a job; its checkpoints stay", STOP, "stop")
-    stop.add_argument("name", metavar="NAME", nargs="?", help="name of the job")
+    stop = _shared(commands, "stop", "stop jobs; their checkpoints stay", STOP, "stop")
+    stop.add_argument("names", metavar="NAME", nargs="*", help="names of the jobs")
     _storage(stop)
     stop.add_argument(
         "--warm", action="store_true", help="end the process that `tj run --keep-warm` has left; jobs that run go on"

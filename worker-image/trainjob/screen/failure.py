@@ -306,7 +306,7 @@ def _victims(failure: Failure) -> str:
     return f"; {wording.count(failure.victims, 'other rank')} ended because of it" if failure.victims else ""
 
 
-def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool) -> list[str]:
+def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool = False) -> list[str]:
     """What to do about a failure that ended a job for that reason, and what starting it again then does."""
     cause = failure.reason if failure is not None and reason in _BUDGET else reason
     effect = "resumes from that checkpoint" if resumes else "starts again"

@@ -120,9 +120,16 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
             stored = catalogue.list_checkpoints(catalogue.open_store(record.folder), record.number)
         except StoreError:
             stored = []
-        if stored:
+        if stored and not _is_anothers(record, stored[-1].id.run):
             return str(stored[-1].id)
     return None if told is None else told.id
+
+
+def _is_anothers(record: Record, run: int) -> bool:
+    """Whether a checkpoint of run `run` is none of this record's. A run that never came to storage has no number."""
+    if record.number is not None:
+        return run != record.number
+    return run in {each.number for each in earlier.of(record)}
 
 
 def size(folder: str | None) -> int | None:
@@ -169,7 +176,7 @@ def next_start(record: Record, job: TrainJob | None) -> Start | None:
             if found is None:
                 return None
             id_ = found.manifest.id
-            earlier_one = found.earlier or (record.number is not None and id_.run != record.number)
+            earlier_one = found.earlier or _is_anothers(record, id_.run)
             return Start(str(id_), found.manifest.note.step, earlier_one)
     before = status.attempt.resumed_from if status is not None and status.attempt is not None else None
     return None if before is None else Start(before, None, earlier=True)

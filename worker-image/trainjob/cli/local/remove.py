@@ -19,7 +19,7 @@ from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.publishing import retire
 from trainjob.checkpoint.records import layout
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import CommandError, for_each
 from trainjob.cli.local import find
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.job import is_s3
@@ -69,29 +69,46 @@ class Planned(NamedTuple):
 
 def remove(args: argparse.Namespace) -> int:
     """Remove what is named."""
-    wanted = _wanted(args)
-    planned = [plan(record, best=args.keep_best) for record in wanted]
+    wanted, planned, code = _planned(args)
     if args.older_than is not None and not args.keep_best:
         planned += _old_runs(time.time() - args.older_than, {each.id for each in wanted})
     planned = [each for each in planned if each.checkpoints is None or each.checkpoints]
     if not planned:
-        print("there is nothing to remove", file=sys.stderr)
-        return CLI_OK
+        if code == CLI_OK:
+            print("there is nothing to remove", file=sys.stderr)
+        return code
     if not args.yes and not _agreed(planned):
         print("nothing was removed", file=sys.stderr)
         return CLI_ERROR
-    code = CLI_OK
     for each in planned:
         try:
             carry_out(each)
             print(each.done, flush=True)
         except (LaunchError, StoreError, OSError) as error:  # the others still go
             print(f"tj: {each.record.name} stays: {error}", file=sys.stderr)
-            code = CLI_ERROR
+            code = max(code, CLI_ERROR)
     return code
 
 
-def _wanted(args: argparse.Namespace) -> list[Record]:
+def _planned(args: argparse.Namespace) -> tuple[list[Record], list[Planned], int]:
+    """The jobs that are meant, what would go of those that can go, and the exit code for the others: they were told."""
+    _check(args)
+    wanted: list[Record] = []
+    planned: list[Planned] = []
+
+    def add(record: Record) -> int:
+        wanted.append(record)
+        planned.append(plan(record, best=args.keep_best))
+        return CLI_OK
+
+    if args.names:
+        return wanted, planned, for_each(args.names, lambda name: add(find.named(name, args.storage)))
+    for record in _old(args.older_than):
+        add(record)
+    return wanted, planned, CLI_OK
+
+
+def _check(args: argparse.Namespace) -> None:
     if bool(args.names) == (args.older_than is not None):
         raise CommandError(
             "names and --older-than are two ways to say which jobs: give one of them"
@@ -100,9 +117,11 @@ def _wanted(args: argparse.Namespace) -> list[Record]:
             next_step="tj rm NAME ..., or tj rm --older-than 30d; `tj list -o wide` shows sizes",
             code=CLI_USAGE,
         )
-    if args.names:
-        return [find.named(name, args.storage) for name in dict.fromkeys(args.names)]
-    before = time.time() - args.older_than
+
+
+def _old(older_than_s: float) -> list[Record]:
+    """The jobs that ended longer ago."""
+    before = time.time() - older_than_s
     known = [each for each in records.find_all()[0] if each.state not in (records.RUNNING, records.ENDING)]
     return [each for each in known if (each.ended or each.started) < before and not is_s3(each.folder or "")]
 
@@ -123,9 +142,7 @@ def _old_runs(before: float, going: set[str]) -> list[Planned]:
 def plan(record: Record, *, best: bool) -> Planned:
     """What would go. Raises CommandError for a job that runs, or whose folder holds something else."""
     if record.state in (records.RUNNING, records.ENDING):
-        raise CommandError(
-            f"{record.name} runs; nothing was removed", next_step=f"`tj stop {record.name}` stops it first"
-        )
+        raise CommandError(f"{record.name} runs and stays", next_step=f"`tj stop {record.name}` stops it first")
     folder = record.folder
     if folder is not None and is_s3(folder):
         raise CommandError(
@@ -137,8 +154,7 @@ def plan(record: Record, *, best: bool) -> Planned:
     foreign = sorted(set(os.listdir(folder)) - OWN)
     if foreign or os.path.basename(folder) != record.name:
         raise CommandError(
-            f"{folder} is no folder of a job alone: it holds {', '.join(foreign) or 'another name'} too; nothing was "
-            "removed",
+            f"{folder} is no folder of a job alone: it holds {', '.join(foreign) or 'another name'} too; it stays",
             next_step="look at it, and remove by hand what you do not need",
         )
     if not best:

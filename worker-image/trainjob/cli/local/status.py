@@ -70,7 +70,7 @@ def _show(newest: Record, record: Record) -> None:
         print()
         print(*rows, sep="\n")
     print()
-    print(*(advice(record, job, word, start) if record is newest else _of_an_earlier(record)), sep="\n")
+    print(*(advice(record, job, word, start) if record is newest else _of_an_earlier(record, job)), sep="\n")
     if job is not None and state not in (records.RUNNING, records.ENDING):
         for line in last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record)):
             print(line.replace("  ", "      ", 1))
@@ -112,12 +112,29 @@ def _absence(record: Record) -> str:
     return f"  (gone since {since}: it was removed, or its volume was unmounted; what was saved since is here)"
 
 
-def _of_an_earlier(record: Record) -> list[str]:
+def _of_an_earlier(record: Record, job: TrainJob | None) -> list[str]:
     name, run = record.name, earlier.name_of(record)
+    last = None if job is None or record.state != "Failed" else job.status.last_failure
+    where = None if job is None else job.status.condition("Failed")
+    # What is to be mended stands first; that the newest run's command starts again then is that run's.
+    said = [] if last is None else failure.next_steps(where.reason if where else last.reason, last, _retry(record))[:1]
+    stored = runs.checkpoint(record, job, is_newest=False)
+    typed = None if stored is None else last_good.resuming(listing.command(record), f"{name}/{stored}")
     return [
-        f"next: `tj logs {name} --run {run}` has its ranks' lines, `tj history {name} --run {run}` its reports",
+        *said,
+        f"{'      ' if said else 'next: '}`tj logs {name} --run {run}` has its ranks' lines, "
+        f"`tj history {name} --run {run}` its reports",
+        *([f"      `{typed}` trains on from its newest checkpoint"] if typed and not find.is_gone(record) else []),
         f"      `tj status {name}` shows the newest run",
     ]
+
+
+def _retry(record: Record) -> failure.Retry:
+    """How to run it again."""
+    again = listing.command(record) or f"the command with --name {record.name}"
+    return failure.Retry(
+        command=again, script=again, storage=record.folder or "the storage path", asker=listing.asker(record)
+    )
 
 
 def _without_checkpoint(job: TrainJob) -> TrainJob:
@@ -146,15 +163,9 @@ def advice(record: Record, job: TrainJob | None, state: str, start: find.Start |
         return [said if became_nan else f"{said}, `--resume-from {name}` trains on from it"]
     if state == "Failed" and job is not None and job.status.last_failure is not None:
         where = job.status.condition("Failed")
-        retry = failure.Retry(
-            command=again,
-            script=again,
-            storage=record.folder or "the storage path",
-            asker=listing.asker(record),
-        )
         reason = where.reason if where else job.status.last_failure.reason
         return [
-            *failure.next_steps(reason, job.status.last_failure, retry, resumes=start is not None),
+            *failure.next_steps(reason, job.status.last_failure, _retry(record), resumes=start is not None),
             f"      `tj logs {name}` has its ranks' lines",
         ]
     return [f"next: `{again}` {find.continuing(start)}, `tj logs {name}` has its ranks' lines"]

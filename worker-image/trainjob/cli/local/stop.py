@@ -1,4 +1,4 @@
-"""`tj stop`: end a running job of this machine as Ctrl-C does in its terminal; its checkpoints stay."""
+"""`tj stop`: end running jobs of this machine as Ctrl-C does in their terminals; their checkpoints stay."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import CommandError, for_each
 from trainjob.cli.local import find
 from trainjob.launch.local.kept import keeper
 from trainjob.launch.local.registry import records
@@ -16,12 +16,16 @@ POLL_S = 0.1
 
 
 def stop(args: argparse.Namespace) -> int:
-    """Ask the launcher, and wait until nothing of the job runs any more."""
+    """One after the other."""
     if args.warm:
         return _end_warm(args)
-    if args.name is None:
+    if not args.names:
         raise CommandError("say which job", next_step="`tj list` shows them", code=CLI_USAGE)
-    record = find.find(args)
+    return for_each(args.names, lambda name: _stop(find.named(name, args.storage), args.timeout))
+
+
+def _stop(record: records.Record, timeout_s: float | None) -> int:
+    """Ask the launcher, and wait until nothing of the job runs any more."""
     state = record.state
     if state not in (records.RUNNING, records.ENDING):
         raise CommandError(
@@ -35,11 +39,11 @@ def stop(args: argparse.Namespace) -> int:
             next_step=f"send its launcher a signal: kill -INT {record.pid}",
             code=CLI_ERROR,
         ) from None
-    deadline = None if args.timeout is None else time.monotonic() + args.timeout
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while (state := find.named(record.name, _storage(record)).state) in (records.RUNNING, records.ENDING):
         if deadline is not None and time.monotonic() > deadline:
             raise CommandError(
-                f"{record.name} still stores what it holds after {args.timeout:.0f} s",
+                f"{record.name} still stores what it holds after {timeout_s:.0f} s",
                 next_step=f"wait, or kill it without: kill -KILL {record.pid}",
                 code=CLI_TIMEOUT,
             )
@@ -50,7 +54,7 @@ def stop(args: argparse.Namespace) -> int:
 
 def _end_warm(args: argparse.Namespace) -> int:
     """The process that `tj run --keep-warm` has left."""
-    if args.name is not None:
+    if args.names:
         raise CommandError("--warm is about no job", next_step="tj stop --warm", code=CLI_USAGE)
     try:
         ended = keeper.end()
