@@ -21,36 +21,72 @@ from trainjob_api.problems import ABSENT, Problem, path_of
 from trainjob_api.v1alpha1 import TrainJob
 
 _CONTAINER = "spec.template.spec.containers[0]"
+_POD = "spec.template.spec"
 SYNONYMS = {
     "args": f"{_CONTAINER}.args",
     "command": f"{_CONTAINER}.command",
     "env": f"{_CONTAINER}.env",
-    "gpus": f"{_CONTAINER}.resources.limits",
     "image": f"{_CONTAINER}.image",
     "resources": f"{_CONTAINER}.resources",
+    "volumeMounts": f"{_CONTAINER}.volumeMounts",
+    "workingDir": f"{_CONTAINER}.workingDir",
+    **dict.fromkeys(
+        ("gpus", "gpusPerWorker", "numGpus", "resourcesPerNode", "resourcesPerWorker", "useGpu"),
+        f"{_CONTAINER}.resources.limits",
+    ),
+    **{
+        name: f"{_POD}.{name}"
+        for name in (
+            "affinity",
+            "containers",
+            "imagePullSecrets",
+            "nodeSelector",
+            "priorityClassName",
+            "schedulerName",
+            "securityContext",
+            "serviceAccountName",
+            "tolerations",
+            "topologySpreadConstraints",
+            "volumes",
+        )
+    },
     "activeDeadline": "spec.activeDeadlineSeconds",
-    "backoffLimit": "spec.failurePolicy.maxFailures",
+    "timeout": "spec.activeDeadlineSeconds",
     "cleanPodPolicy": "spec.podCleanup",
     "hangTimeout": "spec.hang.afterSeconds",
-    "max": "spec.elastic.maxWorkers",
-    "maxReplicas": "spec.elastic.maxWorkers",
-    "maxRestarts": "spec.failurePolicy.maxFailures",
-    "min": "spec.elastic.minWorkers",
-    "minReplicas": "spec.elastic.minWorkers",
-    "nnodes": "spec.workers",
-    "nodes": "spec.workers",
-    "nprocPerNode": "spec.processesPerWorker",
-    "numNodes": "spec.workers",
-    "numProcPerNode": "spec.processesPerWorker",
-    "numWorkers": "spec.workers",
-    "parallelism": "spec.workers",
+    "name": "metadata.name",
     "podTemplate": "spec.template",
-    "replicas": "spec.workers",
-    "retries": "spec.failurePolicy.maxFailures",
-    "storagePath": "spec.checkpoint.storage",
     "ttl": "spec.ttlSecondsAfterFinished",
+    **dict.fromkeys(
+        ("nnodes", "nodes", "numNodes", "numWorkers", "parallelism", "replicas", "scalingConfig", "worldSize"),
+        "spec.workers",
+    ),
+    **dict.fromkeys(
+        ("nproc", "nprocPerNode", "numProcPerNode", "numProcesses", "procsPerNode", "slotsPerWorker"),
+        "spec.processesPerWorker",
+    ),
+    "elasticPolicy": "spec.elastic",
+    **dict.fromkeys(("max", "maxNodes", "maxReplicas"), "spec.elastic.maxWorkers"),
+    **dict.fromkeys(("min", "minAvailable", "minNodes", "minReplicas"), "spec.elastic.minWorkers"),
+    **dict.fromkeys(("failureConfig", "restartPolicy", "runPolicy"), "spec.failurePolicy"),
+    **dict.fromkeys(("backoffLimit", "maxRestarts", "maxRetries", "retries"), "spec.failurePolicy.maxFailures"),
+    "checkpointConfig": "spec.checkpoint",
+    **dict.fromkeys(
+        ("bucket", "checkpointDir", "checkpointPath", "outputDir", "path", "storagePath", "storageUri", "uri"),
+        "spec.checkpoint.storage",
+    ),
+    **dict.fromkeys(
+        ("keepCheckpoints", "keepLast", "maxToKeep", "numToKeep", "retain", "saveTopK", "saveTotalLimit"),
+        "spec.checkpoint.keep",
+    ),
+    **dict.fromkeys(("checkpointScoreAttribute", "metric", "monitor"), "spec.checkpoint.scoreAttribute"),
+    **dict.fromkeys(("checkpointScoreOrder", "mode"), "spec.checkpoint.scoreOrder"),
+    **dict.fromkeys(("resume", "resumeFromCheckpoint"), "spec.checkpoint.resumeFrom"),
+    "rdzvBackend": "spec.rendezvous.backend",
+    **dict.fromkeys(("masterPort", "rdzvPort"), "spec.rendezvous.port"),
+    "rdzvTimeout": "spec.rendezvous.timeoutSeconds",
 }
-"""What other job kinds call these things."""
+"""What Ray, Kubeflow, torchrun, Lightning and Transformers call these things; case and underscores do not count."""
 
 WANTED = {
     "bool_type": "must be true or false, without quotes",
@@ -156,20 +192,29 @@ def _unknown(path: Sequence[str | int]) -> str:
     elsewhere = [place for place in places() if place.rsplit(".", 1)[-1].casefold() == _bare(name)]
     if near and _bare(near) == _bare(name):
         elsewhere = []
-    synonym = next((place for word, place in SYNONYMS.items() if word.casefold() == _bare(name)), None)
+    synonym = next((place for word, place in SYNONYMS.items() if _bare(word) == _bare(name)), None)
     if elsewhere:
         return f"unknown field; it belongs at {' or '.join(elsewhere)}"
     if synonym:
         return f"unknown field; here it is {synonym}"
     if near:
         return f"unknown field; did you mean {near}?"
+    if meant := nearest(name, list(SYNONYMS), _ELSEWHERE):
+        return f"unknown field; did you mean {SYNONYMS[meant]}?"
+    if away := nearest(name, [place.rsplit(".", 1)[-1] for place in places()], _ELSEWHERE):
+        belongs = [place for place in places() if place.rsplit(".", 1)[-1] == away]
+        return f"unknown field; did you mean {' or '.join(belongs)}?"
     return f"unknown field; this version knows here: {', '.join(fields)}"
 
 
-def nearest(word: str, choices: Sequence[str]) -> str | None:
+_ELSEWHERE = 0.85
+"""How near a name must be to one of another place: `code` is no `mode`."""
+
+
+def nearest(word: str, choices: Sequence[str], cutoff: float = 0.7) -> str | None:
     """The choice that `word` most likely stands for, or None; case and underscores do not count."""
     bare = {_bare(choice): choice for choice in choices}
-    found = difflib.get_close_matches(_bare(word), list(bare), n=1, cutoff=0.7)
+    found = difflib.get_close_matches(_bare(word), list(bare), n=1, cutoff=cutoff)
     return bare[found[0]] if found else None
 
 

@@ -157,6 +157,14 @@ def test_wrong_types_and_ranges(changes: dict[str, Any], field: str, value: Any,
         ({"spec.backoffLimit": 2}, "spec.backoffLimit", "here it is spec.failurePolicy.maxFailures"),
         ({"spec.image": "x"}, "spec.image", "here it is spec.template.spec.containers[0].image"),
         ({"spec.hangTimeout": 5}, "spec.hangTimeout", "here it is spec.hang.afterSeconds"),
+        ({"spec.keepLast": 3}, "spec.keepLast", "here it is spec.checkpoint.keep"),
+        ({"spec.num_to_keep": 3}, "spec.num_to_keep", "here it is spec.checkpoint.keep"),
+        ({"spec.resume_from_checkpoint": "x"}, "spec.resume_from_checkpoint", "here it is spec.checkpoint.resumeFrom"),
+        ({"spec.nodeSelector": {}}, "spec.nodeSelector", "here it is spec.template.spec.nodeSelector"),
+        ({"spec.useGpu": True}, "spec.useGpu", "here it is spec.template.spec.containers[0].resources.limits"),
+        ({"spec.rdzv_backend": "c10d"}, "spec.rdzv_backend", "here it is spec.rendezvous.backend"),
+        ({"spec.maxRestart": 3}, "spec.maxRestart", "did you mean spec.failurePolicy.maxFailures?"),
+        ({"spec.scoreAttribut": "x"}, "spec.scoreAttribut", "did you mean spec.checkpoint.scoreAttribute?"),
         (
             {"spec.elastic": {"minWorkers": 1, "maxWorkers": 2, "min": 1}},
             "spec.elastic.min",
@@ -479,3 +487,15 @@ def test_any_text_as_storage_resume_name_and_size(text: str) -> None:
     parses_or_says_why(document({"metadata.name": text}))
     for place in ("storage", "resumeFrom", "staging.sizeLimit", "scoreAttribute"):
         parses_or_says_why(document({f"spec.checkpoint.{place}": text}))
+
+
+@pytest.mark.parametrize("place", sorted(set(shape.SYNONYMS.values())))
+def test_what_other_tools_call_otherwise_is_there_under_our_name(place: str) -> None:
+    """A field of ours that is renamed takes its synonyms along."""
+    pod = "spec.template.spec"
+    assert place in shape.places() or place == "metadata.name" or place.startswith(f"{pod}.")
+
+
+def test_no_synonym_hides_a_field_of_ours() -> None:
+    own = {place.rsplit(".", 1)[-1] for place in shape.places()}
+    assert not own & set(shape.SYNONYMS)
