@@ -177,6 +177,19 @@ def test_status_is_one_screen(user: User) -> None:
     assert json.loads(user.tj("status", "digits", "-o", "json").out)["status"]["phase"] == "Running"
 
 
+def test_a_loss_that_became_nan_is_told_with_where_the_checkpoints_from_before_are(user: User) -> None:
+    running(user, **{"spec.checkpoint": {"storage": "/ckpt"}})
+    assert "became" not in user.tj("status", "digits").out
+    nan = {"metric": "loss", "value": "NaN", "step": 20, "position": 2, "count": 11}
+    user.status(progress={**PROGRESS, "metrics": {"loss": None}, "nonFinite": nan})
+    shown = user.tj("status", "digits").out
+    assert "loss=nan" in shown and "warning: loss became NaN at step 20 (11 values so far)" in shown
+    assert f"`tj checkpoints list digits -n {user.namespace}` shows which checkpoints are from before" in shown
+    user.status(phase="Complete", conditions=[condition("Complete", "True", "AllRanksSucceeded")])
+    shown = user.tj("status", "digits").out
+    assert "warning: loss became NaN at step 20" in shown and "shows which checkpoints are from before" in shown
+
+
 def test_status_of_a_failed_job_explains_it(user: User) -> None:
     running(user)
     failed(user)

@@ -97,7 +97,7 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     if said:
         table.show(event_lines.HEADER, [event_lines.row(event, now) for event in said])
         print()
-    print(*advice(place, manifest, job), sep="\n")
+    print(*advice(place, manifest, job), *_before_nan(place, job), sep="\n")
 
 
 def worker(job: TrainJob, pod: Manifest) -> list[str]:
@@ -136,6 +136,19 @@ def pod_state(pod: Manifest) -> tuple[str, str]:
 def _line(text: object) -> str:
     words = " ".join(str(text or "").split())
     return words if len(words) <= 160 else words[:157] + "..."
+
+
+def _before_nan(place: connect.Place, job: TrainJob) -> list[str]:
+    """Of a job whose loss became NaN: how the checkpoint from before is found, which this machine may not see."""
+    seen = job.status.progress.non_finite
+    if seen is None or job.status.checkpoint.latest is None or job.spec.checkpoint.storage is None:
+        return []
+    where = f"report {seen.position + 1}" if seen.step is None else f"step {seen.step}"
+    listed = f"`tj checkpoints list {job.metadata.name}{place.flags}`"
+    return [
+        f"      {seen.metric} became {seen.value} at {where}: {listed} shows which "
+        "checkpoints are from before; mend the cause and set spec.checkpoint.resumeFrom to the URI of one"
+    ]
 
 
 def advice(place: connect.Place, manifest: Manifest, job: TrainJob) -> list[str]:
