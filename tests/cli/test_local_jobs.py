@@ -686,7 +686,16 @@ def test_what_could_not_be_started_names_the_very_command(here: Shell, monkeypat
     typed = ["run", "trian.py", "--name", "a job", "--storage", "store"]
     refused = here.tj(*typed)
     assert refused.code == contract.CLI_ERROR and "did you mean train.py?" in refused.err
-    assert "next: correct that, then `tj run trian.py --name 'a job' --storage store`" in refused.err
+    assert "next: `tj run train.py --name 'a job' --storage store`\n" in refused.err
+    (here.folder / "pkg").mkdir()
+    (here.folder / "pkg" / "__init__.py").write_text("")
+    (here.folder / "pkg" / "deep.py").write_text("print(1)")
+    assert "next: `tj run pkg/deep.py --name x`\n" in here.tj("run", "pkg/dep.py", "--name", "x").err
+    assert "next: `tj run -m pkg.deep`\n" in here.tj("run", "-m", "pgk.deep").err
+    assert "next: name another script" in here.tj("run", "nowhere.py").err
+    (here.folder / "plain").write_text("no folder")
+    refused = here.tj("run", "train.py", "--storage", "plain")
+    assert "next: correct that, then `tj run train.py --storage plain`\n" in refused.err
     record = running(here)
     with JobLock(str(record.folder)):
         refused = here.tj("run", "train.py", "--name", "digits", "--storage", "store")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from trainjob.launch.local.backend import LocalEvent
 
 CORRECT = f"correct that, then {AGAIN}"
+_MEANT = re.compile(r"; did you mean (\S+)\?$")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,14 +67,14 @@ def run(args: argparse.Namespace) -> int:
             outcome = run_job(job, options=options, listener=Show(display, job, tracking))
             tracking.last(outcome.job)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=_way_out(error, job)) from None
+        raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
     finally:
         display.close()
     shown = displays.has_shown(display, outcome.job)
     return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
 
 
-def _way_out(error: LaunchError, job: TrainJob) -> str:
+def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str:
     """What to type after a job that could not be started."""
     from trainjob.launch.local.lock import JobRunning
 
@@ -80,6 +83,14 @@ def _way_out(error: LaunchError, job: TrainJob) -> str:
         return f"`tj status {name}` shows it, `tj stop {name}` stops it; then {AGAIN}, or with another --name"
     if "there are no credentials" in text:
         return f"`export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...` (or AWS_PROFILE), then {AGAIN}"
+    if (meant := _MEANT.search(text)) is not None and args.script in args.words:
+        top, dot, rest = args.script.partition(".") if args.module else ("", "", "")
+        right = f"{meant[1]}{dot}{rest}" if top else os.path.join(os.path.dirname(args.script), meant[1])
+        words = [right if word == args.script else word for word in args.words]
+        return f"`{shlex.join(['tj', *words])}`"
+    if text.startswith(("the script", "there is no module")):
+        other = "name another module" if args.module else "name another script"
+        return other if args.file is None else f"correct the command in {args.file}, then {AGAIN}"
     return CORRECT
 
 
@@ -93,7 +104,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob, tracked: str) -> int:
         job = checks.fitted(job, backend.base_environment())
         checks.check(job, backend.base_environment(), os.getcwd(), ending.asker(args))
     except LaunchError as error:
-        raise CommandError(str(error), next_step=_way_out(error, job)) from None
+        raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}
     print(yaml.safe_dump(document, sort_keys=False), end="")
     said = (renamed(args, job), f"nothing was started; {opening(job)}", tracked and f"reports would go to {tracked}")
@@ -130,7 +141,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     try:
         end = script.run(job, command, debug=args.pdb, asker=Asker.SHELL)
     except LaunchError as error:
-        raise CommandError(str(error), next_step=_way_out(error, job)) from None
+        raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
