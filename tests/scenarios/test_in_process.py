@@ -33,7 +33,8 @@ if "init" in sys.argv:
 found = trainjob.get_checkpoint()
 start = found.to_dict()["step"] + 1 if found else 0
 who = trainjob.get_context()
-print(f"rank {who.rank} of {who.world_size} starts at {start} in {os.getpid()}", flush=True)
+# With its end of line in one write: processes under torchrun share the pipe.
+os.write(1, f"rank {who.rank} of {who.world_size} starts at {start} in {os.getpid()}\\n".encode())
 for step in range(start, 4):
     trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
     if step == 1:

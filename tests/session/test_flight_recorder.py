@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -100,7 +101,7 @@ def test_a_rank_inside_a_collective_tells_what_it_has_called(tmp_path: Path, sta
 
 SIGNALS = """
 def heard(number, frame):
-    print("heard", threading.current_thread() is threading.main_thread(), flush=True)
+    os.write(1, f"heard {threading.current_thread() is threading.main_thread()}\\n".encode())
 signal.signal(signal.SIGTERM, heard)
 print("ready", flush=True)
 for second in range(2):
@@ -112,7 +113,9 @@ def test_signals_reach_the_main_thread(tmp_path: Path, start: Start) -> None:
     ranks = [start(SIGNALS, 0), start(SIGNALS, 1)]
     for rank in ranks:
         assert said(rank) == "ready"
-        rank.send_signal(signal.SIGTERM)
+        # Again until it is heard: one that comes just before pause() waits in it for the next.
+        while not select.select([rank.stdout], [], [], 0.1)[0]:
+            rank.send_signal(signal.SIGTERM)
         assert said(rank) == "heard True"
 
 
