@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob.compat.finder import absence
-from trainjob.compat.ray_names import ANSWERED, way_out
+from trainjob.compat.ray_absent import way_out
+from trainjob.compat.ray_names import ANSWERED
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "migrating-from-ray-train.md"

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+import trainjob
 from support.by_path import module_at
 from support.isolation import ROOT
 from support.patience import HANG_S
-from trainjob.compat.ray_names import ABSENT, ANSWERED, way_out
+from trainjob.compat.ray_absent import ABSENT, way_out
+from trainjob.compat.ray_names import ANSWERED
 
 ray_table = module_at(ROOT / "docs" / "ray_table.py")
 NAMES: dict[str, list[str]] = ray_table.ray_names()
@@ -66,12 +68,41 @@ def test_a_line_that_imports_from_ray_works_or_tells_the_way_out(module: str) ->
         ("from trainjob.compat.ray.train import reprot", "did you mean ray.train.report?"),
         ("from trainjob.compat.ray.train import ValidationFn", "a type alone"),
         ("import trainjob.compat.ray.rllib.algorithms.ppo", "PyTorch loop of your own"),
+        ("from trainjob.compat.ray.train.cross_validation import KFoldSplitter", "in a loop over the folds"),
+        ("from trainjob.compat.ray.train.batch_predictor import BatchPredictor", "docs/using-the-model.md"),
+        ("from trainjob.compat.ray.train.torch import TorchPredictor", "docs/using-the-model.md"),
+        ("from trainjob.compat.ray.train import Trainer", "use ray.train.torch.TorchTrainer"),
+        ("from trainjob.compat.ray.train import world_rank", "ray.train.get_context().get_world_rank()"),
+        ("from trainjob.compat.ray.air.session import get_world_rank", "ray.train.get_context().get_world_rank()"),
+        ("from trainjob.compat.ray.air.session import get_dataset_shard", "prepare_data_loader"),
+        ("from trainjob.compat.ray.air.checkpoint import Checkpoint", "use ray.train.Checkpoint"),
+        ("from trainjob.compat.ray.exceptions import RayActorError", "worker_failures"),
+        ("from trainjob.compat.ray.runtime_env import RuntimeEnv", "worker_runtime_env"),
+        ("from trainjob.compat.ray.job_submission import JobSubmissionClient", "`tj submit train.py`"),
+        ("from trainjob.compat.ray.util.placement_group import placement_group", "placement_strategy"),
+        ("from trainjob.compat.ray.train.nowhere import thing", "ray.train has Checkpoint, "),
     ],
 )
 def test_what_is_not_there_is_said_by_the_import(line: str, words: str) -> None:
     with pytest.raises(ImportError, match="has no counterpart in TrainJob") as caught:
         exec(line, {})
     assert words in str(caught.value)
+
+
+def test_a_name_is_found_where_ray_defines_it_too() -> None:
+    """Editors import from there."""
+    scope: dict[str, object] = {}
+    for line in (
+        "train._checkpoint import Checkpoint",
+        "train.torch.config import TorchConfig",
+        "train.torch.torch_trainer import TorchTrainer",
+        "train.torch.train_loop_utils import prepare_model",
+        "train.v2.torch.torch_trainer import TorchTrainer",
+        "train.v2.xgboost.xgboost_trainer import XGBoostTrainer",
+    ):
+        exec(f"from trainjob.compat.ray.{line}", scope)
+        name = line.rpartition(" ")[2]
+        assert scope.pop(name) is getattr(trainjob, name)
 
 
 def test_a_module_of_which_a_part_is_here_tells_the_way_out_of_the_rest() -> None:

@@ -1,5 +1,5 @@
 """Makes the modules of `trainjob.compat.ray` out of `ray_names.py`, and says at import what is not there, and the way
-out.
+out (`ray_absent.py`).
 
 `from package import name` asks the package for the attribute and then looks for a submodule of that name; an error of
 the search is what the user sees, one of the attribute is not. So every module is a package, attributes raise
@@ -16,7 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable, Optional, Sequence
 
-from trainjob.compat.ray_names import ANSWERED, way_out
+from trainjob.compat.ray_absent import way_out
+from trainjob.compat.ray_names import ANSWERED
 
 PACKAGE = "trainjob.compat"
 
@@ -72,9 +73,11 @@ def absence(theirs: str) -> str:
     if advice is not None:
         return f"{theirs} has no counterpart in TrainJob: {advice}"
     module, _, name = theirs.rpartition(".")
-    there = sorted(ANSWERED.get(module, ()))
+    while not ANSWERED.get(module):
+        module = module.rpartition(".")[0]  # at last `ray`
+    there = sorted(ANSWERED[module])
     close = get_close_matches(name, there, n=1, cutoff=0.75)
-    nearest = f"did you mean {module}.{close[0]}?" if close else f"{module} has {', '.join(there) or 'nothing'}."
+    nearest = f"did you mean {module}.{close[0]}?" if close else f"{module} has {', '.join(there)}."
     return (
         f"{theirs} has no counterpart in TrainJob; {nearest} Everything that is there is documented under `trainjob`."
     )

@@ -1,5 +1,5 @@
 """What to look at in a script that was written for Ray, by line: names that are missing or differ, arguments, and code
-that would do twice what the library does. Pure; what is said of names stands in `trainjob.compat.ray_names`.
+that would do twice what the library does. Pure; what is said of names stands in `trainjob.compat`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from trainjob.cli.migrate.imports import is_ray
 from trainjob.compat.finder import absence
-from trainjob.compat.ray_names import ABSENT, ANSWERED, Answer
+from trainjob.compat.ray_absent import ABSENT
+from trainjob.compat.ray_names import ANSWERED, Answer
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 
 _SKIPS = (
