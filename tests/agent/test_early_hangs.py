@@ -13,7 +13,7 @@ from support.virtual_time import VirtualLoop, passes, run_virtual
 from trainjob.agent.hangs.early import ACTS_S
 from trainjob.agent.hangs.evidence import APART_S
 from trainjob.agent.hangs.inquiry import Inquiry
-from trainjob.agent.hangs.silence import EARLY_S, FLOOR_S, UNPACED_S
+from trainjob.agent.hangs.silence import EARLY_S, FLOOR_S, UNPACED_LIMIT_S, UNPACED_S
 from trainjob.agent.hangs.watch import Watch
 from trainjob.agent.processes.stacks import CUT
 from trainjob.agent.processes.vitals import NOT_QUIET, Quiet
@@ -171,7 +171,25 @@ def test_before_five_pauses_ranks_that_wait_for_each_other_are_told_after_a_minu
 
 
 def test_before_five_pauses_other_threads_may_still_compile_for_those_that_wait() -> None:
-    assert after(3600, (REDUCES, WAITS), (REPORTS, WAITS), steps=2).told == []
+    assert after(UNPACED_LIMIT_S - 5, (REDUCES, WAITS), (REPORTS, WAITS), steps=2).told == []
+    assert after(3600, (REDUCES, WAITS), (REPORTS, WAITS), steps=0).told == []
+
+
+@pytest.mark.parametrize("rank", [(LOADS, NOT_QUIET), (REDUCES, NOT_QUIET), (COMPILES, RESTS)])
+def test_before_five_pauses_a_long_silence_is_told_whatever_ranks_do_and_stands(rank: tuple[str, Quiet]) -> None:
+    job = after(3 * UNPACED_LIMIT_S, (REDUCES, WAITS), rank, steps=3)
+    assert job.told and all(word is not None and word["early"] for _, word in job.told)
+    assert UNPACED_LIMIT_S <= job.told[0][0] <= UNPACED_LIMIT_S + 2
+
+
+@pytest.mark.parametrize("steps", [0, 3, 6])
+def test_a_rank_in_one_long_sleep_is_given_as_long_as_the_shortest_limit(steps: int) -> None:
+    """`time.sleep(10 ** 6)` under an `if rank == 1`, while the others wait in a backward pass."""
+    asleep = (LOADS, RESTS._replace(sleeps=True))
+    assert after(FLOOR_S - 10, (REDUCES, RESTS), asleep, steps=steps).told == []
+    told = [word for _, word in after(FLOOR_S + 150, (REDUCES, RESTS), asleep, steps=steps).told]
+    assert told and told[0] is not None and told[0]["ranks"] == [1]
+    assert steps == 6 or told[0]["early"], "without a pace of the job's own it ends nothing"
 
 
 GETS = stack(

@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from trainjob.agent.hangs.silence import ENOUGH, FLOOR_S, LATE_S, LONGEST_TIMES, USUAL_TIMES, Silence
+from trainjob.agent.hangs.silence import (
+    ENOUGH,
+    FLOOR_S,
+    LATE_S,
+    LONGEST_TIMES,
+    UNPACED_LIMIT_S,
+    USUAL_TIMES,
+    Silence,
+)
 
 
 class Time:
@@ -53,13 +61,29 @@ def test_the_limit_grows_with_the_usual_pause_and_with_the_longest() -> None:
     assert each_epoch.rule.limit == LONGEST_TIMES * (FLOOR_S - 1)
 
 
-@pytest.mark.parametrize("steps", range(ENOUGH + 1))
-def test_there_is_no_verdict_before_five_pauses(steps: int) -> None:
+def test_a_job_that_never_stepped_has_no_limit() -> None:
     """A start, the first step and what it compiles take as long as they take."""
     time = Time()
-    time.pace(1, steps)
     time.wait(20 * FLOOR_S)
-    assert time.hung_at == []
+    assert time.hung_at == [] and time.rule.limit is None
+
+
+@pytest.mark.parametrize("steps", range(1, ENOUGH + 1))
+def test_before_five_pauses_a_long_silence_is_told_and_ends_nothing(steps: int) -> None:
+    time = Time()
+    time.pace(1, steps)
+    last = time.now
+    time.wait(2 * UNPACED_LIMIT_S)
+    assert 0 < time.hung_at[0] - last - UNPACED_LIMIT_S <= 1 and not time.rule.is_sure
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_before_five_pauses_the_longest_step_counts_and_so_does_the_first(steps: int) -> None:
+    time = Time()
+    time.step(after=UNPACED_LIMIT_S)
+    for _ in range(steps - 1):
+        time.step(after=1.0)
+    assert time.rule.limit == LONGEST_TIMES * UNPACED_LIMIT_S
 
 
 @pytest.mark.parametrize("usual", [0.05, 5.0, 60.0, 600.0])

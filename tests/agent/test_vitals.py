@@ -24,7 +24,6 @@ BUSY = {
     "a loop": "while True: pass",
     "a long call in C": "sum(range(10**11))",
     "a slow disk, read by pieces": "while True:\n    open('/proc/self/stat').read(); time.sleep(0.01)",
-    "a sleep that ends by itself": "time.sleep(600)",
     "a child that works": "import subprocess; subprocess.run([sys.executable, '-c', 'while True: pass'])",
     "a thread that works": "thread = threading.Thread(target=lambda: [0 for _ in iter(int, 1)]); "
     "thread.start(); thread.join()",
@@ -71,6 +70,11 @@ def test_a_process_that_waits_for_what_does_not_come_is_quiet(
     assert found.main_s == found.all_s >= LOOK_S
 
 
+def test_one_long_sleep_is_told_apart(tmp_path: Path, ended: list[subprocess.Popen[str]]) -> None:
+    found = look(tmp_path, "time.sleep(600)", ended)
+    assert found.sleeps and found.all_s >= LOOK_S
+
+
 @pytest.mark.parametrize("what", BUSY)
 def test_one_that_works_is_not(tmp_path: Path, what: str, ended: list[subprocess.Popen[str]]) -> None:
     assert look(tmp_path, BUSY[what], ended).all_s == 0
@@ -99,7 +103,8 @@ def test_a_rank_that_was_not_looked_at_before_has_no_word() -> None:
         (AT._replace(all_ticks=207), Quiet(5.0, 0.0)),
         (AT._replace(all_ticks=199), Quiet(5.0, 0.0)),
         (AT._replace(wakes=31), Quiet(5.0, 0.0)),
-        (AT._replace(sleeps=True), Quiet(5.0, 0.0)),
+        (AT._replace(sleeps=True), Quiet(5.0, 5.0, sleeps=True)),
+        (AT._replace(sleeps=True, wakes=31), Quiet(5.0, 0.0)),
         (AT._replace(bytes=5000 + 64 * 1024), Quiet(5.0, 5.0)),
         (AT._replace(bytes=5001 + 64 * 1024), NOT_QUIET),
         (AT._replace(born=b"8"), NOT_QUIET),

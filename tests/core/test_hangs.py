@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from support.core import World, is_steady, seconds
+from support.core import World, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.contract import HangReport
 from trainjob_api.v1alpha1 import Hang
+from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import CreatePod
 
@@ -66,6 +67,23 @@ def test_what_is_seen_before_the_limit_is_told_and_ends_nothing() -> None:
     world.sync(0, hang=hang(world, 1))
     world.turn()
     assert world.status.failures.counted == 1 and world.attempt.number == 2
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_collective_that_runs_into_its_time_out_names_the_rank_that_did_not_come(goes_on: bool) -> None:
+    world = World.of(workers=2).run()
+    world.sync(0, hang=hang(world, 1))
+    world.turn()
+    if goes_on:
+        world.sync(0, hang=None)
+        world.turn()
+    world.break_rank(0, raised(0, "RuntimeError", "Timed out waiting 1800000ms", communication=True, at=world.now))
+    world.turn()
+    world.tick(COMMUNICATION_WAIT_S + 1).sync(1)
+    world.turn()
+    failure = world.status.last_failure
+    assert failure is not None and failure.reason == contract.REASON_COMMUNICATION
+    assert failure.message.endswith(f"Timed out waiting 1800000ms (before that: {MESSAGE})") is not goes_on
 
 
 def test_the_worker_of_one_rank_that_hangs_twice_is_replaced() -> None:

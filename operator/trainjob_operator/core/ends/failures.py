@@ -12,7 +12,7 @@ from trainjob_api import contract
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.ends import drains, stragglers
 from trainjob_operator.core.ends.causes import cause_of
-from trainjob_operator.core.ends.hangs import find_hang
+from trainjob_operator.core.ends.hangs import find_hang, hung_before
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.pod_ends import (
     OOM_KILLED,
@@ -191,7 +191,8 @@ def _how(turn: Turn, end: RankEnd, reason: str) -> str:
             "ended with its container, which was killed because its memory limit was reached (OOMKilled) and was "
             "started again"
         )
-    return how_rank_ended(kind_of(end.report), end.report) + (_unreachable(turn) if end.communication else "")
+    said = how_rank_ended(kind_of(end.report), end.report)
+    return said + (_unreachable(turn) or hung_before(turn)) if end.communication else said
 
 
 def _reason_of_rank(turn: Turn, end: RankEnd) -> str:

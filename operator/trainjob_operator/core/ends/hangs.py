@@ -71,6 +71,17 @@ def note(turn: Turn) -> None:
     turn.say(said.message)
 
 
+def hung_before(turn: Turn) -> str:
+    """What was told of ranks that hung to the last: a collective that ran into its time-out says nothing of where the
+    rank stood that did not come. Empty: none was known to hang.
+    """
+    known, running, told = turn.status.hang, turn.running, turn.status.condition("Degraded")
+    if known is None or running is None or known.attempt != running.number:
+        return ""
+    is_so = hanging(turn) is not None or (told is not None and told.reason == contract.REASON_HANG)
+    return f" (before that: {known.message})" if is_so else ""
+
+
 def find_hang(turn: Turn) -> Incident | None:
     """The attempt is to end for it."""
     found, running = hanging(turn), turn.running

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 from trainjob.agent.hangs.evidence import APART_S, Proof, proof
 from trainjob.agent.hangs.inquiry import Answers
-from trainjob.agent.hangs.silence import Silence
+from trainjob.agent.hangs.silence import FLOOR_S, Silence
 
 RARER = 1.4
 """Of the silence so far, to the next look."""
@@ -53,7 +53,7 @@ class Early:
         if last is None or last.since != self._silence.since or limit is None or alone is None or silent_s < limit:
             return None
         seen = proof(last.found, found)
-        if seen is None or (seen.asleep and silent_s < alone):
+        if seen is None or (seen.asleep and silent_s < max(alone, FLOOR_S if seen.sleeps else 0.0)):
             return None
         # A first step compiles, in autograd's thread too.
         return seen if seen.asleep or seen.rests or self._silence.has_pace else None

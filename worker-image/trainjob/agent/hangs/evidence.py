@@ -34,13 +34,15 @@ class Proof(NamedTuple):
     asleep: Tuple[int, ...]
     """Ranks that wait for something else than the others do; empty: all wait in collectives."""
     rests: bool = True
-    """No thread or process of any rank does anything either: none works for its main thread."""
+    """No thread or process of any rank does anything either: none works for its main thread, and none sleeps."""
+    sleeps: bool = False
+    """One that waits for something of its own has asked for a sleep so long: it ends by itself some time."""
 
 
 def proof(before: Answers, now: Answers) -> Optional[Proof]:
     """None: ranks may be at work."""
     asleep: List[int] = []
-    waiting, rests = 0, True
+    waiting, rests, sleeps = 0, True, False
     for rank, text in now.stacks.items():
         frames = grouping.main_thread(text)
         if not frames or grouping.is_cut(text):
@@ -50,16 +52,17 @@ def proof(before: Answers, now: Answers) -> Optional[Proof]:
         if grouping.key(before.stacks.get(rank, "")) != grouping.key(text):
             return None
         quiet = now.quiet.get(rank, NOT_QUIET)
-        rests = rests and quiet.all_s >= QUIET_S
+        rests = rests and quiet.all_s >= QUIET_S and not quiet.sleeps
         if sentence.waits(text):
             waiting += 1
             if quiet.main_s < QUIET_S:
                 return None
         else:
             asleep.append(rank)
+            sleeps = sleeps or quiet.sleeps
             if quiet.all_s < QUIET_S:
                 return None
-    return Proof(tuple(asleep), rests) if waiting > 0 and len(now.stacks) > 1 else None
+    return Proof(tuple(asleep), rests, sleeps) if waiting > 0 and len(now.stacks) > 1 else None
 
 
 def _takes_its_time(frame: grouping.Frame) -> bool:

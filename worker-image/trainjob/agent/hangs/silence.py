@@ -26,6 +26,9 @@ ALONE_TIMES = 1.5
 UNPACED_S = 60.0
 """The same while there is no usual pause yet, from the attempt's begin or its last step on; of a rank that waits for
 something of its own FLOOR_S."""
+UNPACED_LIMIT_S = 1200.0
+"""Without a usual pause, after a first step: so long a silence is told, and ends nothing; nor is one told that is not
+LONGEST_TIMES as long as what a step took at most, the first one counted from the start."""
 INTERVALS, ENOUGH = 64, 5
 """How many pauses are known, and from how many on there is a usual one."""
 LATE_S = 2.5
@@ -40,7 +43,9 @@ class Silence:
         self.after_s: Optional[float] = None
         """The limit that is given; None: it is learned; 0: there are no hangs."""
         self._stepped_at: Optional[float] = None
-        self._since = now
+        self._since = self._began = now
+        self._first = 0.0
+        """How long the first step took, with the start."""
         self._excused_then = 0.0
         self._looked: Optional[float] = None
         self._intervals: Deque[float] = deque(maxlen=INTERVALS)
@@ -52,6 +57,8 @@ class Silence:
             interval = max(0.0, now - self._stepped_at - (excused_s - self._excused_then))
             self._intervals.append(interval)
             self._longest = max(self._longest, interval)
+        else:
+            self._first = max(0.0, now - self._began - excused_s)
         self._stepped_at = self._since = now
         self._excused_then = excused_s
 
@@ -80,8 +87,13 @@ class Silence:
         if self.after_s is not None:
             return self.after_s
         if not self.has_pace:
-            return None
+            return max(UNPACED_LIMIT_S, LONGEST_TIMES * max(self._longest, self._first))
         return max(FLOOR_S, USUAL_TIMES * median(self._intervals), LONGEST_TIMES * self._longest)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether who passes the limit may be ended for it: it is given, or the job's own."""
+        return self.after_s is not None or self.has_pace
 
     @property
     def has_pace(self) -> bool:

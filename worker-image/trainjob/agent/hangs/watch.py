@@ -112,7 +112,7 @@ class Watch:
         self._judged = since, self._silent_s()
         found = await self._ask()
         if not self._is_news(since) and self._is_hang():
-            self._tell(found)
+            self._tell(found, early=not self._silence.is_sure)
 
     async def _prove(self) -> None:
         """Before the limit: whether two looks show that nothing can go on."""

@@ -93,6 +93,8 @@ class Quiet(NamedTuple):
     main_s: float
     all_s: float
     """The same, of all that the process has, and its main thread was woken by nobody."""
+    sleeps: bool = False
+    """All that time it was in one sleep, which ends by itself."""
 
 
 NOT_QUIET = Quiet(0.0, 0.0)
@@ -113,7 +115,7 @@ def quiet(before: Optional[Vitals], now: Optional[Vitals], seconds: float) -> Qu
         return NOT_QUIET
     beside = now.all_ticks - before.all_ticks
     rests = 0 <= beside <= _NOISE_TICKS + _BESIDE_SHARE * seconds * _TICKS_S and before.wakes == now.wakes
-    return Quiet(seconds, seconds if rests and not now.sleeps else 0.0)
+    return Quiet(seconds, seconds if rests else 0.0, rests and now.sleeps)
 
 
 class Stillness:
