@@ -5,6 +5,7 @@ agent that was started anew with its container.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -94,7 +95,23 @@ def test_uploads_are_given_up_once_nothing_has_moved_for_a_while() -> None:
         done = await finishing.while_it_moves(late, lambda: len(moved), 30)
         return done, loop.time()
 
-    assert run_virtual(scene()) == (False, 90.0)
+    done, at = run_virtual(scene())
+    assert not done and 90 <= at <= 90 + 2 * finishing.LOOK_S
+
+
+def test_a_second_wait_goes_on_from_the_first() -> None:
+    """SIGTERM comes as long after the word to exit as uploads may stand still: nobody waits twice for a full disk."""
+
+    async def scene() -> list[float]:
+        loop, still, ends = asyncio.get_running_loop(), finishing.Stillness(), []
+        for timeout_s in (29.0, None):
+            working = finishing.while_it_moves(asyncio.sleep(3600), lambda: 0, 30, still)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(working, timeout_s)
+            ends.append(loop.time())
+        return ends
+
+    assert run_virtual(scene()) == [29.0, 30.0]
 
 
 def test_work_that_ends_is_not_given_up() -> None:

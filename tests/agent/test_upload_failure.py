@@ -59,6 +59,33 @@ def commits(policy: str, error: StorageError | None = None) -> tuple[Commits, li
     return made, told
 
 
+def test_what_storage_said_stands_until_it_takes_a_checkpoint_again() -> None:
+    """A checkpoint that is dropped meanwhile does not take the cause's place; the line comes once for the job."""
+
+    async def story() -> None:
+        made, told = commits(contract.CONTINUE)
+        refused: list[str] = []
+        said: list[str] = []
+        made._site.console.say = said.append  # type: ignore[method-assign]
+        made.on_trouble = lambda id_, message: refused.append(f"{id_}: {message}")
+        made.share_failing("1-1-1", "full", "worker 0: No space left on device.")
+        made.released({**NOTE, "id": "1-1-2"}, [0])
+        made.admit(lambda: None)
+        await asyncio.sleep(uploads.STALL_S + 1)
+        assert [each.id for each in told if isinstance(each, Drop)] == ["1-1-2"]
+        assert made.trouble == (
+            "Checkpoint 1-1-1 cannot be stored: worker 0: No space left on device. Meanwhile checkpoint 1-1-2 was "
+            "dropped: storage has taken no byte for 30 s"
+        )
+        assert refused[-1].startswith("1-1-2: ") and refused[-1].endswith("No space left on device.")
+        assert said[1:] == ["checkpoint 1-1-2 is not stored: storage has taken no byte for 30 s"]
+        made.shared(0, "1-1-1")
+        await asyncio.sleep(1)
+        assert made.trouble is None
+
+    virtual_time.run_virtual(story())
+
+
 @pytest.mark.parametrize("policy", [contract.CONTINUE, contract.FAIL])
 def test_trouble_without_a_new_byte_is_final_after_a_while_if_the_job_says_so(policy: str) -> None:
     async def story() -> None:

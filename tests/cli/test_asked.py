@@ -10,6 +10,8 @@ import pytest
 
 from support.jobs import attempt, condition, failure, job
 from trainjob.checkpoint import errors
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.cli.parser import build
 from trainjob.launch.handover.config import CheckpointConfig, FailureConfig, RunConfig
 from trainjob.launch.outcome.verdict import of_failed
@@ -44,11 +46,26 @@ def test_a_field_has_the_name_of_who_asked(text: str, shell: str, python: str) -
     assert in_words_of(Asker.MANIFEST, text) == text
 
 
-def test_a_full_disk_names_what_frees_it_of_earlier_runs(tmp_path: Path) -> None:
-    """`--keep` is about this run's checkpoints alone."""
+@pytest.mark.parametrize("namespace, where", [("default", ""), ("team", " -n team")])
+def test_a_full_disk_names_what_frees_it(tmp_path: Path, namespace: str, where: str) -> None:
+    """`--keep` is about this run's checkpoints alone; what a next run resumes from is not offered."""
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    text = in_words_of(Asker.SHELL, errors.explain(full, "write", str(tmp_path / "x"), writing=True)[1])
-    assert "`tj checkpoints rm NAME ID` removes what earlier runs saved" in text and text.endswith("(--keep).")
+    job = tmp_path / namespace / "digits"
+    for id_ in ("1-1-2", "1-1-10", "1-1-11"):
+        (job / layout.own_folder(CheckpointId.parse(id_))).mkdir(parents=True)
+        if id_ != "1-1-11":
+            (job / layout.manifest_key(CheckpointId.parse(id_))).write_text("{}")
+    path = str(job / "checkpoints" / "1-1-11" / "model.pt")
+
+    def said() -> str:
+        return in_words_of(Asker.SHELL, errors.explain(full, "write", path, writing=True)[1])
+
+    assert said().endswith(
+        f"): `tj checkpoints rm digits 1-1-2{where}` removes its oldest checkpoint; keep fewer checkpoints of this run "
+        "(--keep)."
+    )
+    (job / layout.manifest_key(CheckpointId.parse("1-1-2"))).unlink()
+    assert "tj checkpoints rm" not in said() and said().endswith("; keep fewer checkpoints of this run (--keep).")
 
 
 def test_all_names_exist() -> None:

@@ -174,7 +174,7 @@ class Agent:
         drain = Drain(self._work.training, self._loop.time())
         await self._train_on(drain)
         await self._work.stop(contract.END_STOPPED, drain.ranks_s)
-        await self._within(self._work.finish(), drain.end_by - self._loop.time())
+        await self._within(self._work.finish_while_it_moves(), drain.end_by - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
             self._end(int(told["exit_code"]), str(told.get("reason") or ""))

@@ -15,6 +15,8 @@ from trainjob.agent.storing.storage import StorageChild, StorageError
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
 
+LOOK_S = 1.0
+"""How often it is looked whether something has moved."""
 GIVE_UP_S = 10.0
 """For what is written when a job has failed, on a storage that may hang."""
 
@@ -56,15 +58,33 @@ def moved(attempt: Optional[Attempt], saving: Saving) -> object:
     return saving.moved, None if commits is None else commits.moved_at
 
 
-async def while_it_moves(work: Awaitable[None], moves: Callable[[], object], stall_s: float) -> bool:
+class Stillness:
+    """Since when nothing moves. Given to a second wait, it goes on from the first: who has waited long enough does not
+    begin anew.
+    """
+
+    def __init__(self) -> None:
+        self._seen: object = None
+        self._since: Optional[float] = None
+
+    def for_s(self, seen: object, now: float) -> float:
+        """Seconds for which it has been what is seen now."""
+        if self._since is None or seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since
+
+
+async def while_it_moves(
+    work: Awaitable[None], moves: Callable[[], object], stall_s: float, still: Optional[Stillness] = None
+) -> bool:
     """Wait for `work`, but give it up once `moves()` has been the same for that long; whether it was done."""
-    working = asyncio.ensure_future(work)
+    working, still = asyncio.ensure_future(work), still or Stillness()
     try:
         while not working.done():
-            before = moves()
-            await asyncio.wait([working], timeout=stall_s)
-            if not working.done() and moves() == before:
+            left_s = stall_s - still.for_s(moves(), asyncio.get_running_loop().time())
+            if left_s <= 0:
                 return False
+            await asyncio.wait([working], timeout=min(left_s, LOOK_S))
         return True
     finally:
         working.cancel()

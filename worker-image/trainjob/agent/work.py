@@ -22,6 +22,7 @@ from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
+    from trainjob.agent.finishing import Stillness
     from trainjob.agent.restoring.serving import FileServer
     from trainjob.agent.site import Site
     from trainjob.agent.wire.frames import FrameConnection
@@ -67,6 +68,8 @@ class Work:
         self._peers = PeerServer(self._serve_file, self._complain)
         self._files: Optional[FileServer] = None
         self._completed = False
+        self._still: Optional[Stillness] = None
+        """Of the uploads, once we wait for them to end."""
         self.site: Optional[Site] = None
         self.attempt: Optional[Attempt] = None
         self._is_bringing = False
@@ -200,7 +203,7 @@ class Work:
             await self._look(int(instruction.get("attempt") or 0))
         elif what == contract.DO_EXIT:
             await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
-            await self._finish_uploads()
+            await self.finish_while_it_moves()
             exit_ = Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
             if exit_.code == contract.EXIT_JOB_FAILED:
                 await self._fail_for_good()
@@ -265,15 +268,16 @@ class Work:
             self.attempt.overtaken = False
             await self.attempt.stop(verdict, grace_s)
 
-    async def _finish_uploads(self) -> None:
+    async def finish_while_it_moves(self) -> None:
         """Until all is stored and committed, or nothing has moved for STALL_S."""
         from trainjob.agent import finishing
 
         if self.site is None:
             return
         attempt, saving = self.attempt, self.site.saving
+        self._still = self._still or finishing.Stillness()
         if not await finishing.while_it_moves(
-            finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S
+            finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S, self._still
         ):
             self._console.say("uploads stand still: giving them up")
 

@@ -9,6 +9,8 @@ import errno
 import os
 from typing import Dict, Tuple
 
+from trainjob.checkpoint.records import removable
+
 UNREADABLE = "unreadable"
 """Storage cannot be read, or does not answer."""
 READ_ONLY = "readonly"
@@ -54,10 +56,7 @@ class DamagedError(StoreError):
         super().__init__(DAMAGED, message)
 
 
-_NEXT_SPACE = (
-    "Free space there (df -h {mount}): `tj checkpoints rm NAME ID` removes what earlier runs saved; keep fewer "
-    "checkpoints of this one (checkpoint.keep)."
-)
+_NEXT_SPACE = "Free space there (df -h {mount}){removable}; keep fewer checkpoints of this run (checkpoint.keep)."
 _NEXT_RIGHTS = "Look at the rights (ls -ld {folder}), or name another folder."
 _NEXT_MOUNT = "Look at the mount (findmnt -T {folder})."
 _WRITING: Dict[int, Tuple[str, str, str]] = {
@@ -102,7 +101,13 @@ def explain(error: OSError, doing: str, path: str, *, writing: bool, room: str =
         folder = os.path.dirname(folder)
     kind, cause, then = (_WRITING if writing else _READING).get(code) or _ALWAYS.get(code) or _UNKNOWN
     then = room if then is _NEXT_SPACE else then
-    fields = {"folder": _quoted(folder), "mount": _quoted(_mount(folder)), "path": _quoted(path), "uid": os.geteuid()}
+    fields = {
+        "folder": _quoted(folder),
+        "mount": _quoted(_mount(folder)),
+        "path": _quoted(path),
+        "uid": os.geteuid(),
+        "removable": removable.advice(path) if then is _NEXT_SPACE else "",
+    }
     return (
         kind,
         f"cannot {doing} {path}: {error.strerror or error}; likely {cause.format(**fields)}. {then.format(**fields)}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainjob.launch.outcome import ask_storage, last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen.asked import Asker
-from trainjob_api import defaults
+from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK
 
 if TYPE_CHECKING:
@@ -106,10 +106,13 @@ def _stopped(outcome: LocalOutcome, again: failure.Retry) -> list[str]:
         saved = f"checkpoint {latest} is saved" if own else wording.from_before(latest)
     else:
         saved = "nothing was saved"
+    effect = "resumes from it" if latest else "resumes from what is there" if trouble else "starts again"
+    if changes.unstored(status) is None:
+        return [f"{name} was stopped; {saved}", f"next: `{again.command}` {effect}"]
     return [
-        f"{name} was stopped; {saved}",
-        f"next: `{again.command}` "
-        f"{'resumes from it' if latest else 'resumes from what is there' if trouble else 'starts again'}",
+        f"{name} was stopped; {saved}. The last checkpoints could not be stored: the warning above says why",
+        failure.next_steps(contract.REASON_STORAGE, None, again)[0],
+        f"      then `{again.command}` {effect}",
     ]
 
 

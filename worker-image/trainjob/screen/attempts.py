@@ -26,9 +26,11 @@ def lines(
     for which a terminal of `width` columns has no room stands whole below the table.
     """
     rows = [_ended(entry, here) for entry in status.history]
-    attempt = status.attempt
+    attempt, left = status.attempt, changes.unstored(status) if here else None
+    if left is not None and rows and attempt is not None and attempt.number == status.history[-1].attempt:
+        rows[-1][-1] = rows[-1][-1] or left.message
     if attempt is not None and attempt.number not in [entry.attempt for entry in status.history]:
-        rows.append(_running(attempt, now, last, changes.trouble(status)))
+        rows.append(_running(attempt, now, last, changes.trouble(status) if last == RUNS else left))
     if not rows:
         return []
     rows = _said_once(rows)
@@ -70,7 +72,7 @@ def _ended(entry: HistoryEntry, here: bool) -> list[str]:
 
 
 def _running(attempt: Attempt, now: float, last: str, trouble: Condition | None) -> list[str]:
-    why = trouble.message or trouble.reason if trouble is not None and last == RUNS else ""
+    why = trouble.message or trouble.reason if trouble is not None else ""
     return [*_begin(attempt), _length(attempt.started_at, now) if last == RUNS else "", "", last, why]
 
 

@@ -267,6 +267,12 @@ def trouble(status: TrainJobStatus) -> Condition | None:
     return said if said is not None and said.status == "True" else None
 
 
+def unstored(status: TrainJobStatus) -> Condition | None:
+    """Why storage does not take checkpoints; of a job that was stopped, did not until its end."""
+    said = trouble(status)
+    return said if said is not None and said.reason == contract.REASON_CHECKPOINT_FAILING else None
+
+
 def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
     if not new.holds("Complete") or (old is not None and old.holds("Complete")):
         return []

@@ -323,5 +323,4 @@ class Member:
                 output.note(word.text + "\n")
 
     async def _drop(self, word: from_leader.Drop) -> None:
-        self._site.console.say(f"checkpoint {word.id} is not stored: {word.why}")
         await self._site.saving.dropped(word.id)

@@ -55,6 +55,8 @@ class Commits:
         self._newest_metrics: Mapping[str, Any] = {}
         self._on_admitted: Callable[[], None] = lambda: None
         self._troubles: Set[str] = set()
+        self._refusal: Optional[str] = None
+        """What storage said last; it stands until it takes a checkpoint."""
         self._said: Set[str] = set()
         """Warnings about checkpoints, of which a loop gets the same with each."""
         self.on_committed: Callable[[str], None] = lambda id_: None
@@ -185,11 +187,14 @@ class Commits:
         self._arm()
 
     def _drop(self, dropped: uploads.Drop) -> None:
-        self.trouble = f"Checkpoint {dropped.id} was dropped: {dropped.why}"
+        dropping = f"checkpoint {dropped.id} was dropped: {dropped.why}"
+        cause = self._refusal if dropped.stalled else None
+        self.trouble = f"C{dropping[1:]}" if cause is None else f"{cause.rstrip('.')}. Meanwhile {dropping}"
+        self._site.console.say(f"checkpoint {dropped.id} is not stored: {dropped.why}")
         self._stored.set()
         self._site.changed(False)
         self._tell(None, Drop(dropped.id, dropped.why))
-        self.on_trouble(dropped.id, dropped.why)
+        self.on_trouble(dropped.id, dropped.why if cause is None else f"{dropped.why}; {cause}")
         self._fail_for_good(self.trouble)
         self._tell_drained()
 
@@ -249,7 +254,7 @@ class Commits:
                     self._said.add(text)
                     self._site.console.say(f"checkpoint {id_}: {text} (said once)")
             self._troubles.clear()
-            self.trouble = None
+            self.trouble = self._refusal = None
             self.latest, self.count = _shown(note, self._site.uri(CheckpointId.parse(id_))), self.count + 1
             self.on_committed(id_)
             self._tell(None, Committed(id_))
@@ -292,6 +297,7 @@ class Commits:
                 await backoff.pause()
 
     def _say_trouble(self, id_: str, text: str, kind: str = "") -> None:
+        self._refusal = text
         if kind in REFUSALS:
             self.on_trouble(id_, text)
         if text not in self._troubles:

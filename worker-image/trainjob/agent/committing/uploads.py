@@ -28,6 +28,8 @@ class Drop(NamedTuple):
 
     id: str
     why: str
+    stalled: bool = False
+    """Nothing is wrong with it: storage took none for so long."""
 
 
 Output = Union[Admitted, CommitNow, Drop]
@@ -139,7 +141,8 @@ class Uploads:
             waiting = list(self._queue)[1:]
             for id_ in waiting:
                 del self._queue[id_]
-                dropped.append(Drop(id_, f"storage has taken no byte for {now - self._moved_at:.0f} s"))
+                still = f"storage has taken no byte for {now - self._moved_at:.0f} s"
+                dropped.append(Drop(id_, still, stalled=True))
         if len(self._queue) >= PLACES:
             return dropped
         self._asking = False

@@ -9,7 +9,7 @@ from typing import Any
 from trainjob.cli.local import find
 from trainjob.launch.local.registry import earlier, records
 from trainjob.launch.local.registry.records import Record
-from trainjob.screen import failure, table, wording
+from trainjob.screen import changes, failure, table, wording
 from trainjob_api.v1alpha1 import TrainJob
 
 HEADER = ("RUN", "STARTED", "TOOK", "STATUS", "ATTEMPTS", "CHECKPOINT", "WHY")
@@ -83,7 +83,12 @@ def _attempts(job: TrainJob | None) -> int:
 
 
 def _cause(record: Record, job: TrainJob | None) -> str | None:
-    if record.state != "Failed" or job is None:
+    if job is None:
+        return None
+    if record.state in (records.STOPPED, records.KILLED):
+        left = changes.unstored(job.status)
+        return None if left is None else left.message
+    if record.state != "Failed":
         return None
     failed = job.status.condition("Failed")
     if job.status.last_failure is not None:

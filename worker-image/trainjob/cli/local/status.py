@@ -12,9 +12,10 @@ from trainjob.cli.local import attach, find, listing, rank_processes, runs
 from trainjob.launch.local.registry import earlier, output, presence, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
-from trainjob.screen import attempts, clock, failure, table, wording
+from trainjob.screen import attempts, changes, clock, failure, table, wording
 from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
+from trainjob_api import contract
 from trainjob_api.contract import CLI_OK, CLI_USAGE
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -168,4 +169,7 @@ def advice(record: Record, job: TrainJob | None, state: str, start: find.Start |
             *failure.next_steps(reason, job.status.last_failure, _retry(record), resumes=start is not None),
             f"      `tj logs {name}` has its ranks' lines",
         ]
-    return [f"next: `{again}` {find.continuing(start)}, `tj logs {name}` has its ranks' lines"]
+    on = f"`{again}` {find.continuing(start)}, `tj logs {name}` has its ranks' lines"
+    if job is not None and changes.unstored(job.status) is not None:
+        return [failure.next_steps(contract.REASON_STORAGE, None, _retry(record))[0], f"      then {on}"]
+    return [f"next: {on}"]

@@ -10,9 +10,12 @@ from trainjob.cli.errors import CommandError, for_each
 from trainjob.cli.local import find
 from trainjob.launch.local.kept import keeper
 from trainjob.launch.local.registry import records
+from trainjob.screen import changes
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT, CLI_USAGE
 
 POLL_S = 0.1
+SAID_AFTER_S = 2.0
+"""A stop that takes longer says what it waits for."""
 
 
 def stop(args: argparse.Namespace) -> int:
@@ -39,8 +42,12 @@ def _stop(record: records.Record, timeout_s: float | None) -> int:
             next_step=f"send its launcher a signal: kill -INT {record.pid}",
             code=CLI_ERROR,
         ) from None
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline, said = None if timeout_s is None else began + timeout_s, False
     while (state := find.named(record.name, _storage(record)).state) in (records.RUNNING, records.ENDING):
+        if not said and time.monotonic() - began >= SAID_AFTER_S:
+            said = True
+            print(*(f"tj  | {line}" for line in awaited(record)), sep="\n", file=sys.stderr, flush=True)
         if deadline is not None and time.monotonic() > deadline:
             raise CommandError(
                 f"{record.name} still stores what it holds after {timeout_s:.0f} s",
@@ -50,6 +57,19 @@ def _stop(record: records.Record, timeout_s: float | None) -> int:
         time.sleep(POLL_S)
     print(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}", file=sys.stderr)
     return CLI_OK
+
+
+def awaited(record: records.Record) -> list[str]:
+    """What a stop waits for, and how long at most."""
+    from trainjob.launch.local.drive import LONGEST_STOP_S  # here: a stop that is quick need not wait for it
+
+    job = find.job_of(record)
+    left = None if job is None else changes.unstored(job.status)
+    lines = [
+        f"{record.name}: its ranks end, and what they saved is stored; that takes {LONGEST_STOP_S:.0f} s at most, and "
+        "is given up once storage has taken nothing for 30 s"
+    ]
+    return lines if left is None else [*lines, f"storage does not take it: {left.message}"]
 
 
 def _end_warm(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
@@ -23,14 +23,17 @@ from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob.launch.local.registry.records import STOPPED
 from trainjob.launch.outcome.log_choice import rank_of
-from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
+from trainjob_api import contract
+from trainjob_api.v1alpha1 import Condition, TrainJob, TrainJobStatus
 from trainjob_operator.agents.callers import bearer
 from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError
+from trainjob_operator.core.conditions import Says, condition
 from trainjob_operator.core.model import AgentView, Installation
 from trainjob_operator.core.progress import checkpoints, progress_of, take_progress
+from trainjob_operator.core.size.start import EXIT_WAIT_S
 from trainjob_operator.core.turn import Turn
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import observe
@@ -39,6 +42,9 @@ from trainjob_operator.memory import MemoryCluster
 
 END_S = 120.0
 """How long the agents of a finished job may take to store their last checkpoint and end."""
+
+LONGEST_STOP_S = EXIT_WAIT_S + contract.DEFAULT_GRACE_S
+"""From the wish to the last agent's end: what its agents have to end by themselves, and then from SIGTERM on."""
 
 SHOW_EVERY_S = 0.3
 """How often progress is shown to those who look on."""
@@ -146,6 +152,7 @@ class Driver:
             await self._next_change(tasks)
             if self._wanted is Stop.NO and self._stop_wanted():
                 self.asked_to_stop = True
+                self._publish("note", text="stopping, as `tj stop` asks: ranks end, what is staged is stored")
                 self._wanted = Stop.CLEANLY
             if self._wanted is Stop.AT_ONCE:
                 return
@@ -239,7 +246,7 @@ class Driver:
 
 
 def as_stored_at_the_end(
-    status: TrainJobStatus, shown: TrainJobStatus, views: Iterable[AgentView], score: str | None = None
+    status: TrainJobStatus, shown: TrainJobStatus, views: Collection[AgentView], score: str | None = None
 ) -> TrainJobStatus:
     """The status of a job that was stopped, with what its agents told of checkpoints after its attempt had ended, and
     with the progress that was shown last where that is newer than what was written.
@@ -253,4 +260,15 @@ def as_stored_at_the_end(
         told = checkpoints(checkpoint, view)
         if told.latest and (checkpoint.latest is None or is_newer(told.latest.id, checkpoint.latest.id)):
             checkpoint = told
-    return status.model_copy(update={"checkpoint": checkpoint, "progress": progress})
+    last = None if status.attempt is None else status.attempt.number
+    left = next((view.checkpoint_trouble for view in views if view.attempt == last and view.checkpoint_trouble), None)
+    conditions = status.conditions if left is None else _with_what_was_not_stored(status, left)
+    return status.model_copy(update={"checkpoint": checkpoint, "progress": progress, "conditions": conditions})
+
+
+def _with_what_was_not_stored(status: TrainJobStatus, why: str) -> list[Condition]:
+    """Without an attempt the job lacks nothing any more; who looks at it wants to know all the same."""
+    said = Says("True", contract.REASON_CHECKPOINT_FAILING, why)
+    generation = max((each.observed_generation or 0 for each in status.conditions), default=0)
+    found = condition(status.condition("Degraded"), "Degraded", said, datetime.now(UTC), generation)
+    return [*(each for each in status.conditions if each.type != "Degraded"), found]
