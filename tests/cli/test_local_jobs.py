@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,35 @@ def test_lines_are_shown_by_rank_and_attempt(here: Shell) -> None:
             keeper.line(f"{text} {attempt}", attempt)
     keeper.close()
     assert here.tj("logs", "digits", "--attempt", "2").out == "agent | hello 2\nr00 | zero 2\nr01 | one 2\n"
-    assert here.tj("logs", "digits", "--rank", "1").out == "r01 | one 1\nr01 | one 2\n"
+    assert here.tj("logs", "digits", "--rank", "1").out == "r01 | one 1\ntj  | attempt 2\nr01 | one 2\n"
     said = here.tj("logs", "digits", "--rank", "7")
     assert said.err == "tj  | no line of rank 7 is kept; ranks that wrote some: 0, 1\n"
     wrong = here.tj("logs", "digits", "--rank", "one").err
     assert wrong.count("0,3-5") == 1 and "`tj status digits`" in wrong
     assert here.tj("logs", "digits", "--tail", "1").out == "r01 | one 2\n"
-    assert here.tj("logs", "digits", "-f").out.count("\n") == 6, "of a job that is over it ends"
+    assert here.tj("logs", "digits", "-f").out.count("\n") == 6 + 1, "of a job that is over it ends"
     assert "of these: 1, 2" in here.tj("logs", "digits", "--attempt", "3").err
+
+
+def test_where_another_attempt_begins_stands_when_and_after_what(here: Shell) -> None:
+    """Also where lines of the one before are left out, and of the attempt that runs."""
+    at = [f"2026-01-02T03:0{minute}:05+00:00" for minute in range(3)]
+    first = {"attempt": 1, "cause": "Started", "startedAt": at[0], "endedAt": at[1], "worldSize": 2}
+    second = {**first, "attempt": 2, "cause": "KilledBySignal", "startedAt": at[1], "endedAt": at[2]}
+    third = {"number": 3, "cause": "Evicted", "startedAt": at[2], "members": "0", "workers": 1, "worldSize": 2}
+    made = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="digits")).to_json()
+    status = {"history": [first, second], "attempt": {**third, "state": "Running"}}
+    record = remember(here, job={**made, "status": status})
+    keeper = Keeper(record.output, record.started)
+    for attempt in (1, 2, 3):
+        keeper.line(f"r00 | of {attempt}", attempt)
+    keeper.close()
+    when = [time.strftime("%H:%M:%S", time.localtime(datetime.fromisoformat(each).timestamp())) for each in at]
+    marks = [f"tj  | attempt 2, begun {when[1]} [KilledBySignal]", f"tj  | attempt 3, begun {when[2]} [Evicted]"]
+    whole = ["r00 | of 1", marks[0], "r00 | of 2", marks[1], "r00 | of 3"]
+    assert here.tj("logs", "digits").out.splitlines() == whole
+    assert here.tj("logs", "digits", "-f").out.splitlines() == whole
+    assert here.tj("logs", "digits", "--tail", "2").out.splitlines() == ["r00 | of 2", *whole[3:]]
 
 
 def test_history_shows_each_report(here: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -32,24 +33,57 @@ def logs(args: argparse.Namespace) -> int:
     newest = find.find(args)
     record = find.run_of(newest, args.run)
     if args.follow and record.state == records.RUNNING:
-        follow(
-            record,
-            output.stamp(record.started),
-            lambda _record: None,
-            lambda attempt, line: _print([line], selection) if args.attempt in (None, attempt) else None,
-        )
+        marks = Marks(record)
+
+        def on_line(attempt: int, line: str) -> None:
+            if args.attempt in (None, attempt) and _is_shown(line, selection):
+                _print(marks.before(attempt, line))
+
+        follow(record, output.stamp(record.started), marks.knows, on_line)
         return CLI_OK
     pieces = output.pieces(record.output)
     chosen = _chosen(record, pieces, args.run, args.attempt)
-    shown = (line for piece in chosen for line in output.lines(piece) if _is_shown(line, selection))
+    shown = (
+        (piece.attempt, line) for piece in chosen for line in output.lines(piece) if _is_shown(line, selection)
+    )
     lines = shown if args.tail is None else iter(deque(shown, maxlen=args.tail))
-    first = next(lines, None)
-    _print(() if first is None else chain((first,), lines), log_choice.ALL)
+    first, marks = next(lines, None), Marks(record)
+    if first is not None:
+        _print(each for attempt, line in chain((first,), lines) for each in marks.before(attempt, line))
     if first is None and selection.ranks is not None and args.tail != 0:
         streams.write(sys.stderr, _nothing(args.rank, chosen))
     if args.run is None and (told := _others(newest, pieces)):
         streams.write(sys.stderr, told)
     return CLI_OK
+
+
+class Marks:
+    """A line where another attempt begins, so that what its ranks wrote is not taken for the one before's. One attempt
+    alone has none.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._shown: int | None = None
+        self.knows(record)
+
+    def knows(self, record: Record) -> None:
+        """The job as it is now."""
+        job = find.job_of(record)
+        self._status = None if job is None else job.status
+
+    def before(self, attempt: int, line: str) -> list[str]:
+        """The line, and in front of it the mark, if there is one."""
+        before, self._shown = self._shown, attempt
+        return [line] if before in (None, attempt) else [self._mark(attempt), line]
+
+    def _mark(self, attempt: int) -> str:
+        status = self._status
+        known = [] if status is None else [(each.attempt, each.started_at, each.cause) for each in status.history]
+        now = None if status is None else status.attempt
+        known += [] if now is None else [(now.number, now.started_at, now.cause)]
+        at, cause = next(((at, cause) for number, at, cause in known if number == attempt), (None, None))
+        when = "" if at is None else f", begun {time.strftime('%H:%M:%S', time.localtime(at.timestamp()))}"
+        return f"tj  | attempt {attempt}{when}" + ("" if cause is None else f" [{cause}]")
 
 
 def _chosen(
@@ -93,10 +127,9 @@ def _nothing(rank: str, pieces: Sequence[output.Piece]) -> str:
     return f"tj  | no line of rank {rank} is kept; {there}"
 
 
-def _print(lines: Iterable[str], selection: log_choice.Selection) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        if _is_shown(line, selection):
-            print(line)
+        print(line)
     sys.stdout.flush()
 
 
