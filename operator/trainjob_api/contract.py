@@ -160,6 +160,12 @@ ENV_MASTER_ADDR = "MASTER_ADDR"
 """Address under which rank 0 is reached."""
 ENV_MASTER_PORT = "MASTER_PORT"
 """Port on which rank 0 of this attempt listens."""
+ENV_JAX_COORDINATOR_ADDRESS = "JAX_COORDINATOR_ADDRESS"
+"""MASTER_ADDR and MASTER_PORT as JAX wants them; `jax.distributed.initialize()` needs no arguments."""
+ENV_JAX_NUM_PROCESSES = "JAX_NUM_PROCESSES"
+"""WORLD_SIZE, as scripts for JAX look for it."""
+ENV_JAX_PROCESS_ID = "JAX_PROCESS_ID"
+"""RANK, as scripts for JAX look for it."""
 ENV_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 """Torch's own name. `True`: a process beside rank 0 serves its store at that address, and rank 0 only connects. A rank
 takes it out of its environment: what it starts has stores of its own."""
@@ -180,6 +186,8 @@ RANK_PLACE = (
     ENV_MASTER_PORT,
 )
 """What torch reads of a rank's place in its attempt."""
+JAX_PLACE = (ENV_JAX_COORDINATOR_ADDRESS, ENV_JAX_NUM_PROCESSES, ENV_JAX_PROCESS_ID)
+"""The same for JAX; ranks that a launcher starts are told by it."""
 ENV_ATTEMPT = "TRAINJOB_ATTEMPT"
 """Number of the attempt: raised at each start, restart, resize and resume."""
 ENV_RUN = "TRAINJOB_RUN"

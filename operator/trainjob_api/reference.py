@@ -137,6 +137,7 @@ KNOBS = (
 
 FOUND = (
     *contract.RANK_PLACE,
+    *contract.JAX_PLACE,
     contract.ENV_ATTEMPT,
     contract.ENV_RUN,
     contract.ENV_JOB,

@@ -56,6 +56,7 @@ def test_a_ranks_environment() -> None:
     assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["TMPDIR"]) == ("10.0.0.1", "29502", "/pod/tmp")
     assert env[contract.ENV_STORAGE] == "" and env[contract.ENV_STACK_FOLDER] == "/pod/run"
     assert "PYTHONPATH" not in env and "PET_NNODES" not in env
+    assert [env[name] for name in contract.JAX_PLACE] == ["10.0.0.1:29502", "8", "5"]
     assert env["OMP_NUM_THREADS"].isdigit()
 
 
@@ -77,6 +78,7 @@ def test_another_python_finds_the_library(tmp_path: Path) -> None:
 
 def test_launchers_get_their_names() -> None:
     env = rank_command.environment({}, ["torchrun", "train.py"], PLACE, SHARED)
+    assert not set(contract.JAX_PLACE) & set(env), "they are each rank's own, and the launcher tells its ranks"
     assert {n: env[n] for n in env if n.startswith("PET_")} == {
         "PET_NNODES": "4",
         "PET_NPROC_PER_NODE": "2",

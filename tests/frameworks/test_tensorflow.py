@@ -95,3 +95,23 @@ def test_keras_3s_own_loops_are_refused_under_the_strategy_of_several_workers(
 def test_with_one_rank_keras_3_runs_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text(LOOPS.replace("FIRST", "import trainjob.tensorflow"))
     said(run(tmp_path, "loops", str(tmp_path / "loops.py"), "fit", workers=1), tmp_path, limit_s=LIMIT_S)
+
+
+UNCHANGED = """
+import json, os, signal
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+assert strategy.cluster_resolver.task_id == task["index"]
+if os.environ["TRAINJOB_ATTEMPT"] == "1" and task["index"] == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+add = tf.function(lambda: strategy.reduce("sum", strategy.run(lambda: tf.constant(1.0)), axis=None))
+print("sum", int(add()), flush=True)
+"""
+
+
+def test_a_script_that_names_nothing_of_ours_finds_all_ranks(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(UNCHANGED)
+    shown = said(run(tmp_path, "unchanged", str(tmp_path / "loop.py")), tmp_path, limit_s=LIMIT_S)
+    assert shown.count("sum 2") == 2, shown

@@ -100,6 +100,32 @@ def test_jax_sees_all_ranks(tmp_path: Path, workers: int, killed: int, raises: i
     assert f"came back: {expected}" in came_of(text, tmp_path)
 
 
+UNCHANGED = """
+import os, signal, sys
+import jax, numpy
+from jax.experimental import multihost_utils
+
+if sys.argv[1] == "nothing":
+    jax.distributed.initialize()
+elif sys.argv[1] == "variables":
+    number, of = int(os.environ["JAX_PROCESS_ID"]), int(os.environ["JAX_NUM_PROCESSES"])
+    jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], of, process_id=number)
+if os.environ["TRAINJOB_ATTEMPT"] == "1" and jax.process_index() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+print("sum", multihost_utils.process_allgather(numpy.array(jax.process_index() + 1)).sum(), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: make test-frameworks")
+@pytest.mark.parametrize(("workers", "given"), [(2, "nothing"), (2, "variables"), (1, "nothing")])
+def test_a_script_of_jax_that_names_nothing_of_ours_finds_all_ranks(tmp_path: Path, workers: int, given: str) -> None:
+    (tmp_path / "loop.py").write_text(UNCHANGED)
+    words = ["-m", "trainjob.cli", "run", "loop.py", "--workers", str(workers), "--plain", "--", given]
+    assert said(words, tmp_path, limit_s=LIMIT_S).count(f"sum {sum(range(workers + 1))}") == workers
+
+
 IN_A_POD = """
 import os
 os.environ["KUBERNETES_SERVICE_HOST"] = "127.0.0.1"  # and there is no token

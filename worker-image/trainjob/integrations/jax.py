@@ -5,7 +5,8 @@ trainjob.jax.initialize()
 mesh = jax.sharding.Mesh(jax.devices(), "data")
 ```
 
-JAX is imported when `initialize` is called. A `JaxTrainer` calls it before its function.
+JAX is imported when `initialize` is called. A `JaxTrainer` calls it before its function, and a script's own
+`jax.distributed.initialize()` is this (`session.unchanged`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ def initialize() -> None:
 
     Raises ImportError without JAX, RuntimeError when JAX has used its devices already.
     """
+    join()
+
+
+def join(**wishes: Any) -> None:
+    """`initialize`, with arguments of `jax.distributed.initialize` that win over its own."""
     try:
         from jax import distributed
     except ImportError as error:
@@ -44,16 +50,15 @@ def initialize() -> None:
         mine = joined(own_address(), free_port()) if context.rank == 0 else ""
         known = inspect.signature(distributed.initialize).parameters
         coordinator = calls.broadcast_from_rank_zero(mine)
-        distributed.initialize(
-            coordinator,
-            context.world_size,
-            context.rank,
-            local_device_ids=[context.local_rank] if context.local_world_size > 1 else None,
-            coordinator_bind_address=coordinator if context.rank == 0 else None,
-            # In a pod it else asks the API server, which its token gives no right to, for what is all known here.
-            cluster_detection_method="deactivate",
+        settings = {
+            "local_device_ids": [context.local_rank] if context.local_world_size > 1 else None,
+            "coordinator_bind_address": coordinator if context.rank == 0 else None,
             **{name: limit for name, limit in _LIMITS_S.items() if name in known},
-        )
+            **wishes,
+            # In a pod it else asks the API server, which its token gives no right to, for what is all known here.
+            "cluster_detection_method": "deactivate",
+        }
+        distributed.initialize(coordinator, context.world_size, context.rank, **settings)
     distributed.initialize = _is_done
 
 

@@ -5,6 +5,7 @@ trainjob.tensorflow.set_tf_config()
 strategy = tensorflow.distribute.MultiWorkerMirroredStrategy()
 ```
 
+A script that leaves the first line out has it said when it makes the strategy (`session.unchanged`).
 TensorFlow itself is not imported here. Keras 3's own loops do not run under such a strategy: they are refused.
 What `fit` reports and resumes is in `keras.py`.
 """

@@ -20,7 +20,7 @@ import types
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
-from trainjob.session import failure, gloo_threads, large_imports, link, rendezvous, stacks, temporary, tie
+from trainjob.session import failure, gloo_threads, large_imports, link, rendezvous, stacks, temporary, tie, unchanged
 from trainjob_api import contract, first_path
 
 _SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
@@ -73,6 +73,7 @@ def _run(command: Sequence[str]) -> None:
     stacks.make_readable()
     temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
     rendezvous.use_agent_store()
+    unchanged.find_all_ranks()
     if contract.ENV_AGENT_SOCKET in os.environ:
         os.environ[contract.ENV_RANK_PID] = str(os.getpid())
         link.boot()

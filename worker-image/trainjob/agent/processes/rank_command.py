@@ -112,6 +112,8 @@ def environment(
     env = environment_of_all(base, words, place.local_world_size)
     env.update(of_place(place, shared))
     if not is_plain(words):
+        for name in contract.JAX_PLACE:
+            del env[name]  # of each rank that the launcher starts
         env.update(_launcher_names(place, shared))
     if command.is_mpi(words):
         env[contract.ENV_MPI_KEY] = shared.mpi_key
@@ -120,6 +122,7 @@ def environment(
 
 def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
     """What of it is another for each rank or attempt. No library reads it while it is imported."""
+    host = f"[{shared.master_addr}]" if ":" in shared.master_addr else shared.master_addr
     env = {
         contract.ENV_RANK: str(place.rank),
         contract.ENV_LOCAL_RANK: str(place.local_rank),
@@ -128,6 +131,9 @@ def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
         contract.ENV_NODE_RANK: str(place.node_rank),
         contract.ENV_MASTER_ADDR: shared.master_addr,
         contract.ENV_MASTER_PORT: str(shared.master_port),
+        contract.ENV_JAX_COORDINATOR_ADDRESS: f"{host}:{shared.master_port}",
+        contract.ENV_JAX_NUM_PROCESSES: str(place.world_size),
+        contract.ENV_JAX_PROCESS_ID: str(place.rank),
         contract.ENV_ATTEMPT: str(shared.attempt),
         contract.ENV_RUN: str(shared.run),
         contract.ENV_STORAGE: shared.storage or "",

@@ -34,7 +34,10 @@ def tf_job(document: Document, told: Told) -> tuple[Document, str]:
     taken = trains.get("Worker") or next(iter(trains.values()), {})
     if len(trains) > 1:
         told.look("the first worker has rank 0; the template is the Worker's")
-    told.look("TF_CONFIG: call trainjob.tensorflow.set_tf_config() before the strategy is made, at each start")
+    told.look(
+        "TF_CONFIG is set where a MultiWorkerMirroredStrategy is made; a script that reads it before calls "
+        "trainjob.tensorflow.set_tf_config() first"
+    )
     spec = {"workers": sum(map(_count, trains.values())), "template": dict(taken.get("template") or {})}
     return spec, str(taken.get("restartPolicy", "Never"))
 

@@ -41,6 +41,7 @@ TRY_AGAIN_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Pauses between the tries to write how a validation ended."""
 _NOT_ITS_OWN = (
     *contract.RANK_PLACE,
+    *contract.JAX_PLACE,
     contract.ENV_AGENT_STORE,
     contract.ENV_AGENT_SOCKET,
     contract.ENV_RANK_PID,
