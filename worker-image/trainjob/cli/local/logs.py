@@ -43,9 +43,7 @@ def logs(args: argparse.Namespace) -> int:
         return CLI_OK
     pieces = output.pieces(record.output)
     chosen = _chosen(record, pieces, args.run, args.attempt)
-    shown = (
-        (piece.attempt, line) for piece in chosen for line in output.lines(piece) if _is_shown(line, selection)
-    )
+    shown = ((piece.attempt, line) for piece in chosen for line in output.lines(piece) if _is_shown(line, selection))
     lines = shown if args.tail is None else iter(deque(shown, maxlen=args.tail))
     first, marks = next(lines, None), Marks(record)
     if first is not None:
