@@ -102,6 +102,33 @@ def test_a_loop_that_works_with_every_few_batches_is_left_alone(be_rank: BeRank)
             _report()
 
 
+@pytest.mark.parametrize("off", [0, 1])
+def test_a_loop_that_skips_again_and_works_with_every_few_batches_is_stopped(be_rank: BeRank, off: int) -> None:
+    """Gradient accumulation: after the skip the first step takes as many batches as each step does."""
+    be_rank(0, 1)
+    state = _break_off(11, 40, every=4)
+    be_rank(0, 1)
+    loader = _loader(40)
+    rank_state._providers[NAME].set(rank_state.Saved(state, 0, 1))
+    with pytest.raises(SkippedTwiceError, match=r"left out the first 12 batches.* took 12 more without"):
+        for i, _ in enumerate(loader):
+            if i < 12:
+                continue
+            if (i + off) % 4 == 3:
+                _report()
+
+
+def test_a_step_that_a_gradient_scaler_leaves_out_is_no_skip(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    state = _break_off(23, 60, every=4)
+    be_rank(0, 1)
+    loader = _loader(60)
+    rank_state._providers[NAME].set(rank_state.Saved(state, 0, 1))
+    for i, _ in enumerate(loader):
+        if i % 4 == 3 and i > 7:
+            _report()
+
+
 def test_without_resuming_every_pass_is_whole(be_rank: BeRank) -> None:
     be_rank(0, 1)
     loader = _loader(12, resume=False)

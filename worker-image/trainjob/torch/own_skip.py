@@ -3,7 +3,8 @@
 Used by `loader`, one `OwnSkip` per prepared loader. Such a loop (`if i < start: continue`) was right with a loader that
 starts every epoch at its first batch. Here it would skip twice, train on less than it should, and end as if all was
 well. The sign: before the checkpoint, work was done with the batches (an optimizer's step, a report), at most `usual`
-of them apart; after it, as many batches go by without any work as the loader had left out, or all that are left.
+of them apart; after it, as many batches go by without any work as the loader had left out (and as many as a step
+takes, where gradients are accumulated), or all that are left.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ class OwnSkip:
             self._idle += 1
             return
         idle, expected, self._idle, self._expects = self._idle, self._expects, 0, None
-        if expected is not None and max(LEAST, expected + 1) <= idle and idle in (self._skip - 1, self._skip):
-            raise self._error(idle, "then continued with the next one")
+        if expected is None or idle < max(LEAST, expected + 1):
+            return
+        if self._skip - 1 <= idle <= self._skip + expected:
+            raise self._error(min(idle, self._skip), "then continued with the next one")
 
     def ended(self) -> None:
         """The pass has handed out all. Raises SkippedTwiceError."""
