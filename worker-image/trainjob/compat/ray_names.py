@@ -6,7 +6,7 @@ tests/session/test_ray_names.py holds it to the names that Ray 2.60 itself expor
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, NamedTuple, Optional
+from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 
 class Answer(NamedTuple):
@@ -16,6 +16,8 @@ class Answer(NamedTuple):
     """module:name"""
     differs: Optional[str] = None
     """How it differs; None: a loop sees no difference that the page does not tell of below the table."""
+    met_by: Tuple[str, ...] = ()
+    """Arguments, attributes and names: a script without any of them cannot meet the difference. Empty: any may."""
 
 
 def _ours(names: str, module: str = "trainjob") -> Dict[str, Answer]:
@@ -23,17 +25,25 @@ def _ours(names: str, module: str = "trainjob") -> Dict[str, Answer]:
 
 
 _CONFIGS: Dict[str, Answer] = {
-    "CheckpointConfig": Answer("trainjob:CheckpointConfig", "no `checkpoint_frequency`: report when you save"),
-    "FailureConfig": Answer("trainjob:FailureConfig", "preemptions are never counted"),
-    "RunConfig": Answer("trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name"),
-    "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; whole GPUs"),
+    "CheckpointConfig": Answer(
+        "trainjob:CheckpointConfig", "no `checkpoint_frequency`: report when you save", ("checkpoint_frequency",)
+    ),
+    "FailureConfig": Answer("trainjob:FailureConfig", "preemptions are never counted", ("max_preemption_failures",)),
+    "RunConfig": Answer(
+        "trainjob:RunConfig", "frozen; a run's folder is `storage_path`/default/name", ("name", "storage_path")
+    ),
+    "ScalingConfig": Answer("trainjob:ScalingConfig", "frozen; whole GPUs", ("resources_per_worker",)),
 }
-_REPORTED = Answer("trainjob:report", "`checkpoint_dir_name` is a link to the checkpoint, on a path")
+_REPORTED = Answer(
+    "trainjob:report", "`checkpoint_dir_name` is a link to the checkpoint, on a path", ("checkpoint_dir_name",)
+)
 _LOOP = {**_ours("get_checkpoint get_context"), "report": _REPORTED}
-_CONTEXT = Answer("trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths")
-_RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow")
+_CONTEXT = Answer(
+    "trainjob:TrainContext", "`get_storage()` is the folder, a str with Ray's names for paths", ("get_storage",)
+)
+_RESULT = Answer("trainjob:Result", "`filesystem` needs pyarrow", ("filesystem",))
 _CALLBACK = Answer("trainjob:UserCallback", "of its hooks `after_report` and `after_exception`")
-_TRAINER = Answer("trainjob:DataParallelTrainer", "no `datasets`, no `backend_config`")
+_TRAINER = Answer("trainjob:DataParallelTrainer", "no `datasets`, no `backend_config`", ("datasets", "backend_config"))
 _EXTRAS = "trainjob.compat.ray_extras"
 _LIGHTNING = "trainjob.compat.ray_lightning"
 _TRANSFORMERS = "trainjob.compat.ray_transformers"
@@ -53,7 +63,9 @@ _TRAIN: Dict[str, Answer] = {
     **_ours("CheckpointUploadMode get_all_reported_checkpoints"),
     **_CONFIGS,
     **_LOOP,
-    "Checkpoint": Answer("trainjob:Checkpoint", "`filesystem` needs pyarrow; `from_dict` and `to_dict` are there"),
+    "Checkpoint": Answer(
+        "trainjob:Checkpoint", "`filesystem` needs pyarrow; `from_dict` and `to_dict` are there", ("filesystem",)
+    ),
     "Result": _RESULT,
     "TrainContext": _CONTEXT,
     "TrainingFailedError": Answer("trainjob:TrainingFailedError", "tells the first cause; has `worker_failures`"),
@@ -73,12 +85,14 @@ _TRAIN: Dict[str, Answer] = {
 _TORCH: Dict[str, Answer] = {
     **_ours("TorchConfig get_device get_devices prepare_model"),
     "TorchCheckpoint": Answer("trainjob.compat.ray_torch:TorchCheckpoint", "no preprocessor"),
-    "TorchTrainer": Answer("trainjob:TorchTrainer", "no `datasets`"),
+    "TorchTrainer": Answer("trainjob:TorchTrainer", "no `datasets`", ("datasets",)),
     "enable_reproducibility": Answer(
         "trainjob:enable_reproducibility",
         "after `prepare_model()` each rank draws its own; `same_on_all_ranks=True` for Ray's",
     ),
-    "prepare_data_loader": Answer("trainjob:prepare_data_loader", "resumes inside an epoch by itself (above)"),
+    "prepare_data_loader": Answer(
+        "trainjob:prepare_data_loader", "resumes inside an epoch by itself: no skip code of your own"
+    ),
 }
 _IN_THE_LOOP = ("enable_reproducibility", "get_device", "get_devices", "prepare_data_loader", "prepare_model")
 _XGBOOST_TRAINER = Answer("trainjob:XGBoostTrainer", "a function on the ranks: no `params`, no `datasets`")
@@ -90,7 +104,7 @@ ANSWERED: Mapping[str, Mapping[str, Answer]] = {
             f"{_EXTRAS}:init", "warns once: there is nothing to connect to; `runtime_env={'env_vars': ...}` counts"
         ),
         "is_initialized": Answer(f"{_EXTRAS}:is_initialized"),
-        "shutdown": Answer(f"{_EXTRAS}:shutdown", "forgets what init() gave"),
+        "shutdown": Answer(f"{_EXTRAS}:shutdown", "forgets what init() gave", ("runtime_env",)),
     },
     "ray.train": _TRAIN,
     "ray.train.collective": _ours("barrier broadcast_from_rank_zero"),

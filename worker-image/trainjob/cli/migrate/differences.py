@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainjob.cli.migrate.imports import is_ray
+from trainjob.cli.migrate.own_skips import own_skips
 from trainjob.compat.finder import absence
 from trainjob.compat.ray_absent import ABSENT
 from trainjob.compat.ray_names import ANSWERED, Answer
@@ -37,8 +38,22 @@ class Note(NamedTuple):
 def differences(tree: ast.Module) -> list[Note]:
     """Each once, in the order of the lines."""
     names = dict(_bound(tree))
-    found = [*_of_imports(tree), *_of_uses(tree, names), *_of_arguments(tree, names), *_of_loops(tree)]
+    words = frozenset(_words(tree))
+    of_names = [*_of_imports(tree, words), *_of_uses(tree, names, words)]
+    skips = own_skips(tree) if "prepare_data_loader" in words else ()
+    found = [*of_names, *_of_arguments(tree, names), *(Note(line, _SKIPS) for line in skips)]
     return sorted(dict.fromkeys(found))
+
+
+def _words(tree: ast.Module) -> Iterator[str]:
+    """Names that are imported, attributes and keywords: what a difference may be met by."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg:
+            yield node.arg
+        elif isinstance(node, ast.alias):
+            yield node.name
 
 
 def _bound(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -53,32 +68,32 @@ def _bound(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
-def _of_imports(tree: ast.Module) -> Iterator[Note]:
+def _of_imports(tree: ast.Module, words: frozenset[str]) -> Iterator[Note]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and is_ray(node.module):
             for alias in node.names:
                 if alias.name != "*":
-                    yield from _of_name(alias.lineno, f"{node.module}.{alias.name}")
+                    yield from _of_name(alias.lineno, f"{node.module}.{alias.name}", words)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if is_ray(alias.name):
-                    yield from _of_name(alias.lineno, alias.name)
+                    yield from _of_name(alias.lineno, alias.name, words)
 
 
-def _of_uses(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
+def _of_uses(tree: ast.Module, names: dict[str, str], words: frozenset[str]) -> Iterator[Note]:
     """`ray.train.report`, spelled out: of a chain of attributes as much as is known, and no further."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
         chain = _chain(node, names)
         if chain is not None and chain.rpartition(".")[0] in ANSWERED:
-            yield from _of_name(node.lineno, chain)
+            yield from _of_name(node.lineno, chain, words)
 
 
-def _of_name(line: int, theirs: str) -> Iterator[Note]:
+def _of_name(line: int, theirs: str, words: frozenset[str]) -> Iterator[Note]:
     answer = _answer(theirs)
     if answer is not None:
-        if answer.differs:
+        if answer.differs and (not answer.met_by or not words.isdisjoint(answer.met_by)):
             yield Note(line, f"{theirs}: {answer.differs.replace('`', '')}")
     elif theirs not in ANSWERED:
         yield Note(line, absence(theirs), missing=True)
@@ -107,20 +122,6 @@ def _of_arguments(tree: ast.Module, names: dict[str, str]) -> Iterator[Note]:
             elif (called, name) in _ARGUMENTS:
                 stops = name == "datasets"
                 yield Note(given.value.lineno, f"{called}({name}=): {_ARGUMENTS[called, name]}", missing=stops)
-
-
-def _of_loops(tree: ast.Module) -> Iterator[Note]:
-    """`for i, batch in enumerate(...): if i < start: continue`."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and node.body):
-            continue
-        first = node.body[0]
-        counts = isinstance(node.iter.func, ast.Name) and node.iter.func.id == "enumerate"
-        if counts and isinstance(first, ast.If) and isinstance(first.test, ast.Compare) and len(first.body) == 1:
-            compared = {one.id for one in ast.walk(first.test) if isinstance(one, ast.Name)}
-            counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else None
-            if isinstance(first.body[0], ast.Continue) and isinstance(counter, ast.Name) and counter.id in compared:
-                yield Note(first.lineno, _SKIPS)
 
 
 def _chain(node: ast.expr, names: dict[str, str]) -> str | None:
