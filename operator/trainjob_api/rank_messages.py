@@ -147,6 +147,10 @@ class Leaving(NamedTuple):
     code: Optional[int] = None
     threads: Tuple[str, ...] = ()
     children: Tuple[str, ...] = ()
+    message: str = ""
+    """What sys.exit() was given instead of a code."""
+    traceback: str = ""
+    """Where the script ended itself with a code other than 0."""
 
 
 class Farewell(NamedTuple):

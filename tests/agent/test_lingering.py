@@ -65,7 +65,11 @@ def test_a_rank_that_leaves_broken_is_waited_for_by_nobody_and_its_code_is_its_o
         assert it.rank(1)["error"] == {"type": "SystemExit", "message": str(code)}
         it.wait(lambda: it.ended(1), "killed")
         assert (it.rank(1)["kind"], it.rank(1)["exit_code"]) == (contract.END_EXIT, code)
-        assert it.rank(1)["error"] is None
+        told = it.rank(1)["error"]
+        assert (told is None) == (code == 130), "a signal's end is nobody's mistake"
+        if told is not None:
+            assert (told["type"], told["message"]) == ("SystemExit", "no" if code == 1 else "")
+            assert end in told["traceback"] and told["traceback"].splitlines()[-1].startswith("SystemExit: ")
 
 
 @pytest.mark.slow

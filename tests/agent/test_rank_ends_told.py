@@ -43,6 +43,9 @@ def test_a_loaders_process_that_ended_by_itself_is_another_matter() -> None:
         (2, "Usage: t.py [OPTIONS]\n\nError: No such option: -x", "Error: No such option: -x"),
         (2, "bye", None),
         (3, "t.py: error: no", None),
+        # Its parser's end was caught, and that was all.
+        (1, "usage: t.py [-h]\n          [-y]\nt.py: error: no\n", "t.py: error: no"),
+        (1, "usage: t.py [-h]\nt.py: error: no\nso the defaults are taken\nbye\n", None),
         (None, "t.py: error: no", None),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from support.jobs import attempt, causes, checkpoint, condition, failure, job
-from trainjob.screen.failure import ADVICE, Retry, advice, explain, headline, place
+from trainjob.screen.failure import ADVICE, Retry, advice, explain, headline, next_steps, place
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
 
@@ -109,6 +109,18 @@ def test_a_killed_data_loader_has_a_way_out_by_its_signal(message: str, said: st
 def test_refused_arguments_are_corrected_where_they_stand() -> None:
     refused = of(message="rank 0 ended with exit code 2: t.py: error: no such", reason=contract.REASON_EXIT, exitCode=2)
     assert advice(contract.REASON_EXIT, refused, RETRY) == "Correct the script's arguments, which follow --"
+    again = replace(RETRY, command="tj run t.py --name digits -- --lrr 3")
+    assert next_steps(contract.REASON_EXIT, refused, again) == [
+        "next: Correct the script's arguments, which follow --.",
+        "      then `tj run t.py --name digits -- ...` starts again.",
+    ], "not the wrong ones once more"
+
+
+def test_a_script_that_ends_itself_is_looked_at_there() -> None:
+    told = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\nSystemExit: 3'
+    left = of(message="rank 0 on d-0 ended with exit code 3", reason=contract.REASON_EXIT, exitCode=3, traceback=told)
+    said = advice(contract.REASON_EXIT, left, RETRY)
+    assert said == "Look at /w/train.py:7: the script ends itself there, by sys.exit() or the like"
 
 
 def test_the_place_is_the_innermost_frame() -> None:
@@ -295,5 +307,5 @@ def test_a_rank_that_left_is_asked_about_its_steps_and_an_exit_code_about_no_lin
         "Rank 1 ended while others still train: does its loop have fewer steps, or does it call sys.exit()?"
     )
     code = of(message="rank 1 on digits-1 ended with exit code 3", reason=contract.REASON_EXIT, exitCode=3)
-    told = advice(contract.REASON_EXIT, code, RETRY)
+    told = advice(contract.REASON_EXIT, code.model_copy(update={"traceback": None}), RETRY)
     assert "rank 1" in told and "sys.exit()" in told and "above" not in told

@@ -242,6 +242,32 @@ def test_arguments_that_are_refused_twice_before_the_first_report_are_not_tried_
     assert (cost.fatal is not None and cost.fatal[0] == contract.REASON_EXIT) == fails
 
 
+EXITS = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    sys.exit(3)\nSystemExit: 3'
+CAUGHT = "ConnectionError: no answer\n\nDuring handling of the above exception, another exception occurred:\n\n" + EXITS
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "code", "fields", "fails"),
+    [
+        (EXITS, EXITS, 3, {}, True),
+        (EXITS, EXITS, 4, {}, False),
+        (EXITS, EXITS, 3, {"reported_ever": True}, False),
+        (EXITS, EXITS.replace("line 3", "line 4"), 3, {}, False),
+        (None, None, 3, {}, False),
+        (CAUGHT, CAUGHT, 3, {}, False),
+    ],
+    ids=["the same", "another code", "it has reported", "elsewhere", "nobody knows where", "it caught what may pass"],
+)
+def test_a_script_that_ends_itself_twice_in_one_place_is_not_tried_again_whichever_rank_was_first(
+    now: str | None, before: str | None, code: int, fields: dict[str, bool], fails: bool
+) -> None:
+    base: dict[str, Any] = {"progressed": False, "early": True, "reported_ever": False}
+    first = incident(contract.REASON_EXIT, exit_code=code, rank=1, pod="digits-1", traceback=before).failure(1)
+    ended = incident(contract.REASON_EXIT, exit_code=3, rank=0, pod="digits-0", traceback=now)
+    cost = charge(FailurePolicy(max_failures=3), Failures(counted=1), ended, Record(**base | fields, before=first), [1])
+    assert (cost.fatal is not None and "the same error twice in a row" in cost.fatal[1]) == fails
+
+
 @pytest.mark.parametrize(
     ("said", "fields", "policy", "fails"),
     [

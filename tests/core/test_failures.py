@@ -609,6 +609,15 @@ def test_ranks_that_raised_the_same_error_themselves_did_not_end_because_of_it(o
     assert (found.rank, found.victims) == (0, victims)
 
 
+@pytest.mark.parametrize(("code", "victims"), [(3, 1), (4, 2)], ids=["the same code", "another one"])
+def test_ranks_that_left_with_the_same_code_did_not_end_because_of_it(code: int, victims: int) -> None:
+    w = world()
+    w.break_rank(0, ended(0, contract.END_EXIT, exit_code=3, at=w.now - seconds(1)))
+    w.break_rank(2, ended(2, contract.END_EXIT, exit_code=code, at=w.now))
+    found = incident(w)
+    assert (found.rank, found.victims) == (0, victims)
+
+
 def test_a_rank_that_lost_its_peer_with_an_error_of_that_type_did_end_because_of_it() -> None:
     w = world()
     w.break_rank(0, raised(0, "RuntimeError", at=w.now - seconds(1)))

@@ -27,6 +27,8 @@ def test_a_script_that_refuses_its_arguments_says_which() -> None:
     report["error"] = {"type": "SystemExit", "message": "train.py: error: unrecognized arguments: --lrr"}
     said = how_rank_ended(contract.END_EXIT, report)
     assert said == "ended with exit code 2: train.py: error: unrecognized arguments: --lrr"
+    report["error"] = {"type": "SystemExit", "message": "", "traceback": "Traceback ..."}
+    assert how_rank_ended(contract.END_EXIT, report) == "ended with exit code 2"
 
 
 def test_gloo_says_what_happened_without_its_sources_and_its_advice() -> None:

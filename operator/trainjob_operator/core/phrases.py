@@ -56,7 +56,7 @@ def how_rank_ended(kind: str, report: RankReport) -> str:
         if kind == contract.END_SIGNAL and error.get("type") == contract.LOADER_KILLED:
             return f"lost its DataLoader: {error.get('message') or ''}"
         if kind == contract.END_EXIT and error.get("type") == "SystemExit":
-            return f"{how_process_ended(report.get('exit_code'), None)}: {error.get('message') or ''}"
+            return f"{how_process_ended(report.get('exit_code'), None)}: {said}".removesuffix(": ")
         if kind == contract.END_OOM and report.get("exit_code") not in (None, 128 + signal.SIGKILL):
             return "lost a process that was killed by SIGKILL: " + named
         return _BEFORE_ERROR.get(kind, "raised ") + named

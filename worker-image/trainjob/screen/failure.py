@@ -142,6 +142,7 @@ def by_its_words(failure: Failure, *, on_a_cluster: bool = False, in_python: boo
 _LOADER_CRASHED = (
     "It crashed in native code that loads data (a decoder, an extension): DataLoader(num_workers=0) shows where"
 )
+_REFUSED = "Correct the script's arguments, which follow --"
 _BY_HAND = (
     "Something told it to end: a script, a scheduler, or a person. Unless it comes again there is nothing to mend"
 )
@@ -170,8 +171,10 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
         )
     if "lost its DataLoader: " in failure.message:
         return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
-    if failure.exit_code == 2 and ": error: " in failure.message and not in_python:
-        return "Correct the script's arguments, which follow --"
+    if failure.reason == contract.REASON_EXIT and ": error: " in failure.message and not in_python:
+        return _REFUSED
+    if failure.reason == contract.REASON_EXIT and place(failure):
+        return "Look at {where}: the script ends itself there, by sys.exit() or the like"
     if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
         return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
     if "BdbQuit" in said:
@@ -310,8 +313,10 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     """What to do about a failure that ended a job for that reason, and what starting it again then does."""
     cause = failure.reason if failure is not None and reason in _BUDGET else reason
     effect = "resumes from that checkpoint" if resumes else "starts again"
-    said = advice(cause, failure, retry)
-    return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{retry.command}` {effect}."]
+    said, command = advice(cause, failure, retry), retry.command
+    if said == _REFUSED and " -- " in command:
+        command = f"{command.partition(' -- ')[0]} -- ..."
+    return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{command}` {effect}."]
 
 
 def _at_step(step: int | None) -> str:

@@ -15,7 +15,7 @@ import sys
 import threading
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Callable, NoReturn, Optional, Type
+from typing import Any, Callable, NoReturn, Optional, Tuple, Type
 
 from trainjob.session import context, errors, gloo_threads, stacks
 from trainjob.session.line import Line
@@ -173,9 +173,9 @@ def _tell_of_shutdown() -> None:
         register(tell_leaving, None)
 
 
-def tell_leaving(code: Optional[int]) -> None:
+def tell_leaving(code: Optional[int], raised: Optional[SystemExit] = None) -> None:
     """The script has ended: whatever keeps the process from now on is a thread, a child, or a clean-up. None: it is not
-    known how. Says nothing where there is no agent, or in a forked child.
+    known how. `raised`: by which its script ended itself. Says nothing where there is no agent, or in a forked child.
     """
     line = _link
     if line is None:
@@ -184,12 +184,23 @@ def tell_leaving(code: Optional[int]) -> None:
     threads = [t.name for t in threading.enumerate() if t is not here and not t.daemon]
     processes = sys.modules.get("multiprocessing")
     children = [] if processes is None else [p.name for p in processes.active_children() if not p.daemon]
-    word = Leaving(code, tuple(threads[:16]), tuple(children[:16]))
+    word = Leaving(code, tuple(threads[:16]), tuple(children[:16]), *_where(code, raised))
     try:
         line.flush()
         line.post(word)
     except errors.AgentLostError:
         pass
+
+
+def _where(code: Optional[int], raised: Optional[SystemExit]) -> Tuple[str, str]:
+    """(what sys.exit() was given in words, from where it was called): of an end that is no success, and no signal's."""
+    if raised is None or not code or code >= 128:
+        return "", ""
+    from trainjob.session import failure  # here: a rank that does not fail needs none of it
+
+    raised.__traceback__ = failure.own_frames_dropped(raised.__traceback__)
+    told = failure.describe(raised)
+    return "" if isinstance(raised.code, int) else str(told["message"]), str(told["traceback"])
 
 
 _ENDS = {errors.StorageError: contract.END_STORAGE, errors.StagingFullError: contract.END_FULL}

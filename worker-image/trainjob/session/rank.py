@@ -87,7 +87,7 @@ def _run(command: Sequence[str]) -> None:
     try:
         exec(code, module.__dict__)
     except SystemExit as error:
-        link.tell_leaving(link.exit_code(error))
+        link.tell_leaving(link.exit_code(error), error)
         raise
     except KeyboardInterrupt:
         link.tell_leaving(128 + signal.SIGINT)

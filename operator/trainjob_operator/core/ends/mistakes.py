@@ -37,19 +37,24 @@ def refuses_its_arguments(incident: Incident) -> bool:
 
 
 def raised_again(incident: Incident, before: Failure | None) -> bool:
-    """A mistake in the script or in its arguments: the same exception in the same place as `before`, or the exit code
-    by which parsers of arguments refuse them.
+    """A mistake in the script or in its arguments: the same exception in the same place as `before`, a sys.exit() with
+    the same code there, or the exit code by which parsers of arguments refuse them. Which rank was first is chance.
 
     What speaks of a network or of a device is left to the budget: a server that was away twice may be there the third
     time, and a worker with a broken GPU is replaced.
     """
     if before is None:
         return False
-    if incident.reason == before.reason == contract.REASON_EXIT:
-        return incident.exit_code == before.exit_code == contract.REFUSED_ARGUMENTS
-    if not incident.traceback or not incident.reason == before.reason == contract.REASON_USER_ERROR:
+    exited = incident.reason == before.reason == contract.REASON_EXIT
+    if exited and incident.exit_code == before.exit_code == contract.REFUSED_ARGUMENTS:
+        return True
+    if exited and incident.exit_code != before.exit_code:
         return False
-    if _PASSING.search(_last_line(incident)) or _KILLED.search(incident.traceback):
+    if not incident.traceback or not (exited or incident.reason == before.reason == contract.REASON_USER_ERROR):
+        return False
+    # What an exit came of stands above it, if anything does: the script may have caught what would pass.
+    words = incident.traceback if exited else _last_line(incident)
+    if _PASSING.search(words) or _KILLED.search(incident.traceback):
         return False
     return same_error.same(incident.failure(before.attempt).traceback or "", before.traceback or "")
 

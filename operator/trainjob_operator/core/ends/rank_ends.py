@@ -96,7 +96,13 @@ def ending_ranks(turn: Turn) -> Iterator[RankEnd]:
 
 
 def raised_the_same(turn: Turn, cause: RankEnd) -> int:
-    """How many other ranks raised an exception of this type by themselves: they did not end because of this one."""
+    """How many other ranks raised an exception of this type, or left with this exit code, by themselves: they did not
+    end because of this one.
+    """
+    if kind_of(cause.report) == contract.END_EXIT and not cause.communication:
+        code = cause.report.get("exit_code")
+        others = [end for end in broken_ranks(turn) if end.rank != cause.rank and not end.communication]
+        return sum(kind_of(end.report) == contract.END_EXIT and end.report.get("exit_code") == code for end in others)
     named = (cause.report.get("error") or {}).get("type")
     if named is None or cause.communication or kind_of(cause.report) != contract.END_EXCEPTION:
         return 0

@@ -228,7 +228,7 @@ class Crew:
             self._leavers[number] = parted
             self._background.spawn(leaving.say_it_stays(number, word, parted, site.console.say))
             return
-        process.leaves(word.code or 0)
+        process.leaves(word.code or 0, word.message, word.traceback)
         if process.leaving:
             self._member.ending(number, leaving.how(word))
             site.changed(True)

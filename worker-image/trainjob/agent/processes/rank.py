@@ -54,6 +54,8 @@ class Rank:
         """Of the library, by all that speak as ranks here."""
         self.leaving: Optional[int] = None
         """The exit code with which its script has ended, by its own word."""
+        self._left: Optional[RankError] = None
+        """Where its script ended itself, by its own word."""
         self.raised_at: Optional[float] = None
         """When it told what ends it."""
         self.leaves_with: Optional[int] = None
@@ -132,9 +134,11 @@ class Rank:
         self._told[number] = (kind, bounded(error), steady.now())
         self._believe()
 
-    def leaves(self, code: int) -> None:
-        """Its own word that its script has ended with this exit code."""
+    def leaves(self, code: int, message: str = "", traceback: str = "") -> None:
+        """Its own word that its script has ended with this exit code; what it said then, and where that was."""
         self.leaving = code
+        if traceback:
+            self._left = {"type": "SystemExit", "message": message, "traceback": traceback}
         if code and self.raised_at is None and self.verdict is None:
             self.raised_at = steady.now()
 
@@ -195,7 +199,8 @@ class Rank:
         else:
             self.kind = contract.END_EXIT
             refusal = refusals.of(self.exit_code, self.output.tail()) if self.output is not None else None
-            self.error = None if refusal is None else bounded(refusal)
+            left = self._left if self.exit_code == self.leaving else None
+            self.error = None if refusal is None and left is None else bounded({**(left or {}), **(refusal or {})})
             if plain and self._refused is not None:
                 self.error = bounded(self._refused)
             if plain and not self.greeted:
@@ -273,7 +278,7 @@ def how_it_ended(report: RankReport) -> str:
         return "was stopped by its agent"
     if report.get("kind") == contract.END_LOST:
         return "was lost when its agent restarted"
-    if error and error.get("type"):
+    if error and error.get("type") and (error.get("type") != "SystemExit" or error.get("message")):
         return f"ended with {error.get('type')}: {error.get('message', '')[:200]}"
     if number:
         return f"was killed by signal {number} ({_signal_name(number)})"
