@@ -535,8 +535,8 @@ def test_a_checkpoint_that_is_not_there_starts_nothing(here: Shell) -> None:
     here.save("1-1-1")
     (here.folder / "x.py").write_text("")
     refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run")
-    assert refused.code == contract.CLI_ERROR and "--resume-from: there is no folder" in refused.err
-    assert "near it: 1-1-1" in refused.err
+    assert refused.code == contract.CLI_NOT_FOUND and "digits has no checkpoint 1-1-2; near it: 1-1-1" in refused.err
+    assert refused.err.splitlines()[-1] == "next: `tj checkpoints list digits --all` shows those that it has"
 
 
 def test_verbose_is_a_variable_that_a_user_may_set(here: Shell) -> None:
@@ -747,6 +747,27 @@ def test_a_job_between_two_attempts_is_in_one_state(here: Shell) -> None:
         assert "next: `tj attach digits` shows it" in shown
         assert here.tj("list", "--status", "restarting", "-o", "name").out == "digits\n"
     assert here.tj("list").out.splitlines()[1].split()[1] == "Killed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"state": "Ended", "endCause": "KilledBySignal"}, "attempt 2 has ended [KilledBySignal], the next one has not"),
+        ({}, "digits restarts: attempt 2 starts its ranks [NonZeroExit]"),
+        ({"runningAt": "2026-01-02T03:04:05Z"}, "the ranks of digits have just ended"),
+    ],
+)
+def test_where_ranks_are_that_are_just_started_again(here: Shell, fields: dict[str, Any], said: str) -> None:
+    """In those seconds nobody stands anywhere, and that is not for want of the training library."""
+    record = running(here)
+    began = {"number": 2, "state": "Running", "cause": "NonZeroExit", "members": "0", "workers": 1, "worldSize": 1}
+    attempt = {**began, "startedAt": "2026-01-02T03:04:05Z", **fields}
+    status = {**record.job.get("status", {}), "attempt": attempt}
+    records.write(replace(record, job={**record.job, "status": status}))
+    with JobLock(str(record.folder)):
+        shown = here.tj("stack", "digits")
+    assert shown.code == contract.CLI_NOT_FOUND and said in shown.err and "training library" not in shown.err
+    assert "`tj stack digits` in a moment" in shown.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("told", ["asked", "suspended"])

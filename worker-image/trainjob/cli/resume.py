@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.launch import job as jobs
+from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
 
 
@@ -39,7 +41,15 @@ def resolve(what: str, name: str | None, storage: str | None) -> str:
     try:
         store = catalogue.open_store(record.folder)
         if id_:
-            return catalogue.checkpoint_uri(store, CheckpointId.parse(id_))
+            wanted = CheckpointId.parse(id_)
+            if store.size(layout.manifest_key(wanted)) is None:
+                near = nearest(id_, [name for name, _ in store.names(layout.CHECKPOINTS) if name != id_])
+                raise CommandError(
+                    f"{source} has no checkpoint {id_}" + (f"; near it: {', '.join(near)}" if near else ""),
+                    next_step=f"`tj checkpoints list {source} --all` shows those that it has",
+                    code=CLI_NOT_FOUND,
+                )
+            return catalogue.checkpoint_uri(store, wanted)
         newest = catalogue.list_checkpoints(store) or catalogue.list_checkpoints(store, _last_with_one(record.folder))
         if newest:
             return catalogue.checkpoint_uri(store, newest[-1].id)
