@@ -45,6 +45,8 @@ def test_an_attempt_that_never_reported_has_no_time_until_its_first_report() -> 
 def test_of_a_launcher_that_is_gone_the_attempt_does_not_run() -> None:
     (_, row) = attempts.lines(job({"attempt": attempt()}).status, NOW + 5, last="Killed")
     assert row.split() == ["1", "Started", "2", "Killed"], "for how long it ran nobody knows"
+    (header, row) = attempts.lines(job({"attempt": attempt()}).status, NOW + 5, last="Killed", until=NOW + 3)
+    assert "RAN" in header and "3.0s" in row and "Killed" in row
 
 
 def test_on_this_machine_a_job_is_stopped_and_not_suspended() -> None:

@@ -311,7 +311,7 @@ def test_what_workers_stored_as_they_ended_is_the_newest(here: Shell, outcome: s
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
     assert word in row and "1-1-2" in row and "1-1-1" not in row
     shown = here.tj("status", "digits").out
-    assert "checkpoint 1-1-2, stored by the workers as they ended" in shown
+    assert "checkpoint 1-1-2 at step 20, stored by the workers as they ended" in shown
     assert "checkpoint 1-1-1" not in shown, "there is one newest"
     remember(here, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
@@ -666,6 +666,24 @@ def running(here: Shell, **status: Any) -> Record:
     return remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None, job=job)
 
 
+def test_of_a_killed_launcher_the_newest_checkpoint_says_how_far_and_how_long(here: Shell) -> None:
+    """Its workers stored it after the last that it wrote of the job."""
+    here.save("1-1-5")
+    (manifest,) = Path(here.storage).glob("default/digits/checkpoints/1-1-5/.trainjob/manifest.json")
+    stored = json.loads(manifest.read_text())["time"]
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stored - 60))
+    attempt = {"number": 1, "run": 1, "cause": "Started", "worldSize": 1, "members": "0", "workers": 1}
+    progress = {"position": 3, "step": 30, "totalSteps": 90, "lastReportTime": began}
+    status = {"attempt": {**attempt, "state": "Running", "startedAt": began}, "progress": progress}
+    remember(here, outcome=None, ended=None, started=stored - 70, job=document({"status": status}))
+    assert here.tj("list").out.splitlines()[1].split()[:5] == ["digits", "Killed", "1", "50/90", "1-1-5"]
+    assert here.tj("list").out.splitlines()[1].split()[-2] == "1m10s"
+    shown = here.tj("status", "digits").out
+    assert "checkpoint 1-1-5 at step 50, stored by the workers" in shown and "ETA" not in shown
+    (row,) = [line for line in here.tj("history", "digits").out.splitlines() if line.startswith("1  ")]
+    assert "1m00s" in row and "Killed" in row
+
+
 def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7230))
     said = "Attempt 2 cannot begin yet, the job's storage is tried again: likely the store does not answer"
@@ -752,7 +770,10 @@ def test_a_job_between_two_attempts_is_in_one_state(here: Shell) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"state": "Ended", "endCause": "KilledBySignal"}, "attempt 2 has ended [KilledBySignal], the next one has not"),
+        (
+            {"state": "Ended", "endCause": "KilledBySignal"},
+            "attempt 2 has ended [KilledBySignal], the next one has not",
+        ),
         ({}, "digits restarts: attempt 2 starts its ranks [NonZeroExit]"),
         ({"runningAt": "2026-01-02T03:04:05Z"}, "the ranks of digits have just ended"),
     ],

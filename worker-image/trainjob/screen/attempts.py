@@ -19,18 +19,25 @@ _HERE = {contract.REASON_SUSPENDED: "Stopped"}
 
 
 def lines(
-    status: TrainJobStatus, now: float, *, last: str = RUNS, here: bool = False, width: int | None = None
+    status: TrainJobStatus,
+    now: float,
+    *,
+    last: str = RUNS,
+    here: bool = False,
+    width: int | None = None,
+    until: float | None = None,
 ) -> list[str]:
     """The table, the running attempt last; empty before the first. `last`: how that one stands, where its launcher is
-    gone; `here`: it is a job of this machine. Columns that have nothing to say are left out. A cause is said once; one
-    for which a terminal of `width` columns has no room stands whole below the table.
+    gone, and `until` when it is known to have run; `here`: it is a job of this machine. Columns that have nothing to
+    say are left out. A cause is said once; one for which a terminal of `width` columns has no room stands whole below
+    the table.
     """
     rows = [_ended(entry, here) for entry in status.history]
     attempt, left = status.attempt, changes.unstored(status) if here else None
     if left is not None and rows and attempt is not None and attempt.number == status.history[-1].attempt:
         rows[-1][-1] = rows[-1][-1] or left.message
     if attempt is not None and attempt.number not in [entry.attempt for entry in status.history]:
-        rows.append(_running(attempt, now, last, changes.trouble(status) if last == RUNS else left))
+        rows.append(_running(attempt, now, last, changes.trouble(status) if last == RUNS else left, until))
     if not rows:
         return []
     rows = _said_once(rows)
@@ -71,9 +78,12 @@ def _ended(entry: HistoryEntry, here: bool) -> list[str]:
     ]
 
 
-def _running(attempt: Attempt, now: float, last: str, trouble: Condition | None) -> list[str]:
+def _running(
+    attempt: Attempt, now: float, last: str, trouble: Condition | None, until: float | None = None
+) -> list[str]:
     why = trouble.message or trouble.reason if trouble is not None else ""
-    return [*_begin(attempt), _length(attempt.started_at, now) if last == RUNS else "", "", last, why]
+    known = now if last == RUNS else until
+    return [*_begin(attempt), "" if known is None else _length(attempt.started_at, known), "", last, why]
 
 
 def _begin(one: HistoryEntry | Attempt) -> list[str]:

@@ -117,9 +117,10 @@ STALE_S = 15.0
 """A figure that is older says so; while steps are told of it is written every 10 s."""
 
 
-def goodput(status: TrainJobStatus, now: float | None = None) -> list[str]:
+def goodput(status: TrainJobStatus, now: float | None = None, *, killed: bool = False) -> list[str]:
     """`goodput 97.3% of 12m05s: productive 11m45s, down 12s, lost 8.1s`, the largest loss before the others. With
     `now`, of a job that runs and of which nothing was written for a while: `of its first 12m05s, up to 2m10s ago: ...`.
+    `killed`: its launcher was, so that nobody wrote more.
     """
     books = status.goodput
     if books is None or books.summary is None:
@@ -136,6 +137,8 @@ def goodput(status: TrainJobStatus, now: float | None = None) -> list[str]:
     span = wording.duration(whole)
     if age > STALE_S:
         span = f"its first {span}, up to {wording.duration(age)} ago"
+    if killed:
+        span = f"its first {span}, as of its launcher's last word"
     return [f"goodput {books.summary} of {span}: {said}"]
 
 

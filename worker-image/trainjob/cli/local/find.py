@@ -18,6 +18,7 @@ from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_USAGE
 
 if TYPE_CHECKING:
+    from trainjob.checkpoint.records.manifest import Manifest
     from trainjob_api.v1alpha1 import TrainJob
 
 NAMESPACE = "default"
@@ -114,15 +115,42 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
     """Its id. Of a job that was stopped, or whose launcher was killed, as storage has it: its workers stored what they
     held after its status was written last.
     """
-    told = job.status.checkpoint.latest if job is not None else None
-    if record.state in (records.KILLED, records.STOPPED) and record.folder is not None and os.path.isdir(record.folder):
-        try:
-            stored = catalogue.list_checkpoints(catalogue.open_store(record.folder), record.number)
-        except StoreError:
-            stored = []
-        if stored and not _is_anothers(record, stored[-1].id.run):
-            return str(stored[-1].id)
-    return None if told is None else told.id
+    told, stored = job.status.checkpoint.latest if job is not None else None, stored_last(record)
+    return str(stored.id) if stored is not None else None if told is None else told.id
+
+
+def stored_last(record: Record) -> Manifest | None:
+    """The newest checkpoint of a job that was stopped or killed, where that is in a folder of this machine."""
+    if record.state not in (records.KILLED, records.STOPPED) or record.folder is None:
+        return None
+    if not os.path.isdir(record.folder):
+        return None
+    try:
+        stored = catalogue.list_checkpoints(catalogue.open_store(record.folder), record.number)
+    except StoreError:
+        return None
+    return stored[-1] if stored and not _is_anothers(record, stored[-1].id.run) else None
+
+
+def step_of(record: Record, job: TrainJob | None) -> int | None:
+    """How far it came: as it reported last, or as its newest checkpoint says, which the workers of a launcher that was
+    killed stored after its last word.
+    """
+    told, stored = None if job is None else job.status.progress.step, stored_last(record)
+    steps = [step for step in (told, None if stored is None else stored.note.step) if step is not None]
+    return max(steps, default=None)
+
+
+def last_sign(record: Record, job: TrainJob | None) -> float | None:
+    """When a job whose launcher was killed is known to have trained last; nobody wrote when it ended."""
+    if record.state != records.KILLED:
+        return None
+    reported, stored = None if job is None else job.status.progress.last_report_time, stored_last(record)
+    known = [
+        *([] if reported is None else [reported.timestamp()]),
+        *([] if stored is None else [stored.note.time]),
+    ]
+    return max((at for at in known if at >= record.started), default=None)
 
 
 def _is_anothers(record: Record, run: int) -> bool:

@@ -89,9 +89,10 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     state = record.state
     last = attempts.RUNS if state == records.RUNNING else state
     now = time.time()
-    told = attempts.lines(job.status, now, last=last, here=True, width=table.width())
+    sign, killed = find.last_sign(record, job), state == records.KILLED
+    told = attempts.lines(job.status, now, last=last, here=True, width=table.width(), until=sign)
     running = now if state == records.RUNNING else None
-    more = clock.lines(job.status, running) if with_parts else clock.goodput(job.status, running)
+    more = clock.lines(job.status, running) if with_parts else clock.goodput(job.status, running, killed=killed)
     return [*told, *([""] if told and more else []), *more]
 
 

@@ -97,11 +97,11 @@ def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[
     """The cells of a job, or of a run that is not its newest."""
     job = find.job_of(record)
     progress = job.status.progress if job else None
-    step, total = (progress.step, progress.total_steps) if progress else (None, None)
+    step, total = find.step_of(record, job), progress.total_steps if progress else None
     state, saved = record.state, find.newest_checkpoint(record, job)
     if newest and saved is None and state in GOES_ON and (start := find.next_start(record, job)) is not None:
         saved, step = start.id, start.step if step is None else step
-    over = record.ended or (now if state == records.RUNNING else None)
+    over = record.ended or (now if state == records.RUNNING else find.last_sign(record, job))
     cells = [
         record.name,
         record.shown_state,

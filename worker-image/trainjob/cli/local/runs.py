@@ -63,7 +63,7 @@ def checkpoint(record: Record, job: TrainJob | None, *, is_newest: bool) -> str 
 
 def _row(record: Record, *, is_newest: bool, now: float) -> list[str]:
     job = find.job_of(record)
-    over = record.ended or (now if record.state == records.RUNNING else None)
+    over = record.ended or (now if record.state == records.RUNNING else find.last_sign(record, job))
     why = _cause(record, job) or ""
     return [
         earlier.name_of(record),

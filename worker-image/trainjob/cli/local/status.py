@@ -53,10 +53,11 @@ def _show(newest: Record, record: Record) -> None:
     at_the_end = stored is not None and (told is None or told.id != stored)
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-        took = (record.ended or now) - record.started
+        took = (record.ended or find.last_sign(record, job) or now) - record.started
         phase = None if word in (records.RUNNING, job.status.phase) else word
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, asked=True, phase=phase)
-        goodput = clock.goodput(job.status, now if state == records.RUNNING else None)
+        running = now if state == records.RUNNING else None
+        goodput = clock.goodput(job.status, running, killed=state == records.KILLED)
         shown = _without_checkpoint(job) if at_the_end else job
         lines = (*panel(shown, Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
@@ -67,7 +68,10 @@ def _show(newest: Record, record: Record) -> None:
         print()
         table.show(rank_processes.HEADER, [each.row for each in there])
     last = attempts.RUNS if state == records.RUNNING else state
-    if job is not None and (rows := attempts.lines(job.status, now, last=last, here=True, width=table.width())):
+    sign = find.last_sign(record, job)
+    if job is not None and (
+        rows := attempts.lines(job.status, now, last=last, here=True, width=table.width(), until=sign)
+    ):
         print()
         print(*rows, sep="\n")
     print()
@@ -85,7 +89,9 @@ def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end:
     storage = f"{record.folder}{_absence(record)}" if record.folder else "none"
     facts = [("command", listing.command(record)), ("folder", record.cwd), ("storage", storage)]
     if at_the_end is not None:
-        facts.append(("newest", f"checkpoint {at_the_end}, stored by the workers as they ended"))
+        manifest = find.stored_last(record)
+        at = "" if manifest is None or manifest.note.step is None else f" at step {manifest.note.step}"
+        facts.append(("newest", f"checkpoint {at_the_end}{at}, stored by the workers as they ended"))
     elif start is not None and start.earlier:
         facts.append(("saved", wording.from_before(start.id)))
     if state == records.RUNNING:
