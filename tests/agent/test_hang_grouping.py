@@ -53,6 +53,16 @@ def test_what_is_told_goes_down_to_the_users_line_and_on_in_the_users_code() -> 
     assert [frame.function for frame in told] == ["wait", "get"]
 
 
+def test_many_frames_of_libraries_are_counted_and_the_users_stay() -> None:
+    library = [(f"{LIB}/site-packages/torch/nn/modules/module.py", n, f"call_{n}") for n in range(9)]
+    users = [("/work/model.py", 12, "forward"), ("/work/train.py", 90, "main")]
+    shown = grouping.lines({0: _stack(*library, *users, RUN)})
+    assert [line.split()[-1] for line in shown[1:]] == ["call_0", "call_1", "call_2", "libraries", "forward", "main"]
+    assert shown[4] == "    ... 6 frames of libraries"
+    short = grouping.lines({0: _stack(*library[:4], *users, RUN)})
+    assert [line.split()[-1] for line in short[1:]] == ["call_0", "call_1", "call_2", "call_3", "forward", "main"]
+
+
 def test_a_rank_without_a_stack_stands_by_what_was_said_of_it() -> None:
     stopped = "gives no stack within 1 s: the process is stopped (SIGSTOP or a debugger)"
     groups = grouping.group({0: _waits(), 1: stopped, 2: _waits()})

@@ -232,7 +232,12 @@ def test_a_job_of_this_machine_is_found_by_its_name(home: Path, capsys: pytest.C
             "is checkpoint 1-1-1 already",
             "leave 1-1-2 out",
         ),
-        (["download", "digits", "--storage", "store"], contract.CLI_USAGE, "required: -o", "--help"),
+        (
+            ["download", "digits", "--storage", "store"],
+            contract.CLI_USAGE,
+            "required: -o",
+            "--storage store` with `-o DIR`",
+        ),
         (["rm", "digits", "--storage", "store"], contract.CLI_USAGE, "no checkpoint is named", "ID ..."),
         (["list", "digits", "--bogus"], contract.CLI_USAGE, "unknown: --bogus", "--help"),
         ([], contract.CLI_USAGE, "required: ACTION", "--help"),

@@ -85,6 +85,22 @@ def test_a_figure_that_was_not_written_for_a_while_says_what_it_spans() -> None:
     assert clock.goodput(over, at + 70) == clock.goodput(STATUS)
 
 
+def test_of_a_killed_launcher_the_figure_is_as_of_its_last_word() -> None:
+    assert clock.goodput(STATUS, killed=True)[0].startswith("goodput 75.0% of its first 2m40s, as of its launcher's")
+
+
+def test_forks_that_are_fewer_than_ranks_say_why() -> None:
+    began = {"number": 1, "state": "Running", "cause": "Started", "members": "0-1", "workers": 2, "worldSize": 2}
+
+    def said(**forks: object) -> list[str]:
+        attempt = Attempt.model_validate({**began, "startedAt": "2030-01-01T00:00:00Z", "forks": forks})
+        return clock.forks(TrainJobStatus(attempt=attempt))
+
+    assert said(ranks=2) == ["ranks started as forks: 2"]
+    assert said(ranks=1) == ["ranks started as forks: 1 of 2 (of the others their agents had not told yet)"]
+    assert said(ranks=1, reason="it has a GPU")[1] == "ranks started in new interpreters: it has a GPU"
+
+
 def test_the_same_as_json() -> None:
     first, second, books = clock.as_json(STATUS)
     assert (first["attempt"], first["totalMs"], second["partsMs"]["firstStep"]) == (1, 2000, 400)

@@ -116,6 +116,17 @@ def test_refused_arguments_are_corrected_where_they_stand() -> None:
     ], "not the wrong ones once more"
 
 
+def test_where_no_line_stands_above_the_command_that_shows_them_is_named() -> None:
+    for reason in ADVICE:
+        lost = of(message="rank 0 on d-0 broke", reason=reason).model_copy(update={"traceback": None})
+        told = advice(reason, lost, replace(RETRY, logs="tj logs digits"))
+        assert "lines above" not in told and "Look above" not in told, reason
+    lost = of(message="d-0 failed", reason=contract.REASON_POD_FAILED)
+    assert advice(contract.REASON_POD_FAILED, lost, RETRY) == "Look at the worker's last lines above"
+    told = advice(contract.REASON_POD_FAILED, lost, replace(RETRY, logs="tj logs digits --run 2"))
+    assert told == "Look at the worker's last lines (`tj logs digits --run 2`)"
+
+
 def test_a_script_that_ends_itself_is_looked_at_there() -> None:
     told = 'Traceback (most recent call last):\n  File "/w/train.py", line 7, in main\nSystemExit: 3'
     left = of(message="rank 0 on d-0 ended with exit code 3", reason=contract.REASON_EXIT, exitCode=3, traceback=told)

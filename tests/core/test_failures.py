@@ -609,6 +609,15 @@ def test_ranks_that_raised_the_same_error_themselves_did_not_end_because_of_it(o
     assert (found.rank, found.victims) == (0, victims)
 
 
+def test_a_long_cause_shows_in_the_history_that_it_was_cut() -> None:
+    w = world()
+    w.break_rank(0, raised(0, "ValueError", "x" * 2000, at=w.now))
+    w.turn()
+    told = w.status.history[-1].message
+    assert told is not None and told.endswith("x...") and len(told) == contract.ENDED_LIMIT
+    assert w.status.last_failure is not None and w.status.last_failure.message.endswith("...")
+
+
 @pytest.mark.parametrize(("code", "victims"), [(3, 1), (4, 2)], ids=["the same code", "another one"])
 def test_ranks_that_left_with_the_same_code_did_not_end_because_of_it(code: int, victims: int) -> None:
     w = world()

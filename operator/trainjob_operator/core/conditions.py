@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainjob_api import contract, defaults
+from trainjob_api import contract, cut, defaults
 from trainjob_api.v1alpha1 import Condition, Truth, WorkersStatus
 from trainjob_operator.core import boundaries, make, obstacles, standby
 from trainjob_operator.core.ends import hangs, stragglers
@@ -67,7 +67,7 @@ def condition(old: Condition | None, type_: str, said: Says, now: datetime, gene
         type=type_,
         status=said.status,
         reason=said.reason,
-        message=said.message[: contract.MESSAGE_LIMIT if type_ == "Failed" else CONDITION_MESSAGE_LIMIT],
+        message=cut.within(said.message, contract.MESSAGE_LIMIT if type_ == "Failed" else CONDITION_MESSAGE_LIMIT),
         last_transition_time=old.last_transition_time if old is not None and same else now,
         observed_generation=generation,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from trainjob_api import contract
+from trainjob_api import contract, cut
 from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timing
 from trainjob_operator.core import accounting, boundaries, forks, make, parts
 from trainjob_operator.core.answers import Answer, End
@@ -56,7 +56,7 @@ def end_attempt(turn: Turn, cause: str, *, broke: datetime | None = None, messag
         resumed_from=ended.resumed_from,
         down_seconds=elapsed(ended.started_at, before) if before else None,
         position=turn.status.progress.position,
-        message=message[: contract.ENDED_LIMIT] if message else None,
+        message=cut.within(message, contract.ENDED_LIMIT) if message else None,
         lost_seconds=round(accounting.lost_s(turn) - lost_before, 3) or None,
         parts_ms=ended.parts_ms,
         from_spares=ended.from_spares,

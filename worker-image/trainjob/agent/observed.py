@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from trainjob_api import contract
+from trainjob_api import contract, cut
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
@@ -58,5 +58,5 @@ def _of_leader(attempt: Optional[Attempt]) -> Dict[str, Any]:
         "latest": None if commits is None else commits.latest,
         "best": None if commits is None else commits.best,
         "checkpoint_count": 0 if commits is None else commits.count,
-        "checkpoint_trouble": None if trouble is None else trouble[: contract.MESSAGE_LIMIT],
+        "checkpoint_trouble": None if trouble is None else cut.within(trouble, contract.MESSAGE_LIMIT),
     }

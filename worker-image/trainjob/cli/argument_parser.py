@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainjob.cli import slips
 from trainjob.cli.argument_types import assignment, at_least
-from trainjob.cli.errors import CommandError
+from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.screen.wording import nearest
 from trainjob_api.contract import CLI_USAGE, ENV_VERBOSE
 
@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
         next_step = f"`{self.prog} --help` shows the options"
         if "required:" in message and message.split()[-1] in ("NAME", "JOB"):
             next_step += ", `tj list` shows this machine's jobs"
+        if "required:" in message and message.endswith("--output-dir"):
+            next_step = f"{AGAIN} with `-o DIR` behind it: the folder that the files go to, new or empty"
         raise CommandError(message, next_step=next_step, code=CLI_USAGE)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -106,6 +106,16 @@ class Retry:
     job: str | None = None
     """On a cluster: how commands name the job."""
     asker: Asker = Asker.MANIFEST
+    logs: str | None = None
+    """Where no line of the ranks stands above: the command that shows them."""
+
+
+_ABOVE = (
+    ("Look above for", "Look in `{logs}` for"),
+    ("the worker's last lines above", "the worker's last lines (`{logs}`)"),
+    ("the lines above", "the ranks' lines (`{logs}`)"),
+    ("its own error stands above in the output of rank", "its own error stands in `{logs}`, in the output of rank"),
+)
 
 
 def headline(failure: Failure) -> str:
@@ -217,7 +227,10 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
     own = by_its_words(failure, on_a_cluster=retry.job is not None) if failure is not None else None
     text = known.get(reason, "Look at the lines above")
     text = in_words_of(retry.asker, text)
-    return own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
+    said = own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
+    for above, there in _ABOVE if retry.logs is not None else ():
+        said = said.replace(above, there.format(logs=retry.logs))
+    return said
 
 
 def _filled(text: str, failure: Failure | None, **more: str | None) -> str:

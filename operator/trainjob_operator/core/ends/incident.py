@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainjob_api import contract
+from trainjob_api import contract, cut
 from trainjob_api.v1alpha1 import Failure
 
 
@@ -46,7 +46,7 @@ class Incident:
             node=self.node,
             exit_code=self.exit_code,
             signal=self.signal,
-            message=self.message[: contract.MESSAGE_LIMIT],
+            message=cut.within(self.message, contract.MESSAGE_LIMIT),
             traceback=self.traceback[-contract.TRACEBACK_LIMIT :] if self.traceback else None,
             victims=self.victims,
         )

@@ -76,7 +76,7 @@ def lines(stacks: Mapping[int, str]) -> List[str]:
     for each in groups:
         share = f"{len(each.ranks)} of {len(stacks)} ranks ({ranks_text(each.ranks)})"
         said.append(f"{share if len(each.ranks) > 1 else ranks_text(each.ranks)}: {each.where}")
-        said += [f"    {frame.place} {frame.function}" for frame in told(main_thread(each.text))]
+        said += [f"    {line}" for line in _folded(told(main_thread(each.text)))]
     strays = odd(groups)
     if strays:
         stand = "stands elsewhere than" if len(strays) == 1 else "stand elsewhere than"
@@ -114,6 +114,21 @@ def told(frames: List[Frame]) -> List[Frame]:
     mine = _users(frames)
     first = len(frames) if mine is None else frames.index(mine)
     return frames[:first] + [frame for frame in frames[first:] if frame.is_users]
+
+
+INNERMOST = 3
+"""Frames of libraries that are shown above the user's line; what lies between is counted."""
+
+
+def _folded(frames: List[Frame]) -> List[str]:
+    """A line each. Many frames of libraries in a row (a module's forward() in torch) tell nothing but the way."""
+    mine = _users(frames)
+    first = 0 if mine is None else frames.index(mine)
+    if first - INNERMOST < 2:  # a line that counts one frame is no shorter than it
+        return [f"{frame.place} {frame.function}" for frame in frames]
+    between = f"... {first - INNERMOST} frames of libraries"
+    shown = [f"{frame.place} {frame.function}" for frame in (*frames[:INNERMOST], *frames[first:])]
+    return [*shown[:INNERMOST], between, *shown[INNERMOST:]]
 
 
 def called(frames: List[Frame]) -> List[Frame]:

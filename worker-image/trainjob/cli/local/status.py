@@ -124,7 +124,8 @@ def _of_an_earlier(record: Record, job: TrainJob | None) -> list[str]:
     last = None if job is None or record.state != "Failed" else job.status.last_failure
     where = None if job is None else job.status.condition("Failed")
     # What is to be mended stands first; that the newest run's command starts again then is that run's.
-    said = [] if last is None else failure.next_steps(where.reason if where else last.reason, last, _retry(record))[:1]
+    again = _retry(record, of_an_earlier=True)
+    said = [] if last is None else failure.next_steps(where.reason if where else last.reason, last, again)[:1]
     stored = runs.checkpoint(record, job, is_newest=False)
     typed = None if stored is None else last_good.resuming(listing.command(record), f"{name}/{stored}")
     return [
@@ -136,11 +137,15 @@ def _of_an_earlier(record: Record, job: TrainJob | None) -> list[str]:
     ]
 
 
-def _retry(record: Record) -> failure.Retry:
+def _retry(record: Record, *, of_an_earlier: bool = False) -> failure.Retry:
     """How to run it again."""
     again = listing.command(record) or f"the command with --name {record.name}"
     return failure.Retry(
-        command=again, script=again, storage=record.folder or "the storage path", asker=listing.asker(record)
+        command=again,
+        script=again,
+        storage=record.folder or "the storage path",
+        asker=listing.asker(record),
+        logs=f"tj logs {record.name}" + (f" --run {earlier.name_of(record)}" if of_an_earlier else ""),
     )
 
 
