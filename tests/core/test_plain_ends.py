@@ -14,6 +14,7 @@ from trainjob_operator.core import groups
 from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
+from trainjob_operator.core.size.gang import GANG_WAIT_S
 from trainjob_operator.core.model import CreatePod, PodPhase, PodView
 from trainjob_operator.core.turn import Turn
 
@@ -137,6 +138,20 @@ def test_an_attempt_whose_cause_is_waited_for_gets_no_more_pods() -> None:
         world.tick(KUBELETS_WAIT_S).turn()
     assert world.attempt.number == 2
     assert {pod.make for pod in world.pods.values() if pod.slot > 1} == {world.attempt.make}
+
+
+def test_a_start_that_broke_is_not_given_back_before_its_cause_is_told() -> None:
+    world = World.of(workers=3, runtime={"agent": "Disabled"}, failurePolicy={"maxFailures": 0})
+    world.turn()
+    world.schedule(0, 1)
+    world.turn()
+    world.tick(GANG_WAIT_S - 1)
+    world.fail_pod(0, 3)
+    world.turn()
+    world.tick(1).turn()
+    assert world.attempt.state == "Running", "the others' kubelets may still tell of an earlier end"
+    world.tick(KUBELETS_WAIT_S).turn()
+    assert world.status.holds("Failed") and world.attempt.end_cause == contract.REASON_EXIT
 
 
 def test_an_attempt_that_begins_in_the_turn_of_a_failure_gets_its_pod_in_that_turn() -> None:

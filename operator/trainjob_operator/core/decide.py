@@ -78,22 +78,22 @@ def _follow(turn: Turn, rule: Rule) -> bool:
     """Ask one rule and do as it answers; True: no other is asked."""
     before = turn.mark()
     answer = rule(turn)
+    why = _bars_failure(turn) if isinstance(answer, End) and answer.failed else None
+    if isinstance(answer, End) and why is not None:
+        # What the rule has entered rests on its verdict: neither stands yet. Nothing else ends the attempt before that,
+        # and nobody takes the place of who broke: it would be told and counted nowhere.
+        turn.go_back(before)
+        answer = Hold(why=f"{answer.message}: {why}", until=turn.listens_until, event=Waker.AGENT, alone=True)
     if isinstance(answer, Hold):
         turn.held.append(answer)
         turn.wait(answer.why, until=answer.until, event=answer.event)
         return answer.alone
     if answer is None:
         return False
-    if not answer.failed:
+    if answer.failed:
+        lifecycle.fail(turn, answer.reason, answer.message, answer.cause)
+    else:
         lifecycle.complete(turn, answer.message)
-        return True
-    why = _bars_failure(turn)
-    if why is not None:
-        # What the rule has entered rests on its verdict: neither stands yet.
-        turn.go_back(before)
-        turn.wait(f"{answer.message}: {why}", until=turn.listens_until, event=Waker.AGENT)
-        return False
-    lifecycle.fail(turn, answer.reason, answer.message, answer.cause)
     return True
 
 

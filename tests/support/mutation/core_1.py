@@ -36,6 +36,27 @@ MUTANTS = (
         "tests/core/test_completion.py::test_a_new_leader_hears_the_living_before_it_fails_the_job_for_a_lost_pod",
     ),
     Mutant(
+        "who broke is replaced before the failure that waits is counted",
+        FOLDER + "**/decide.py",
+        "event=Waker.AGENT, alone=True)",
+        "event=Waker.AGENT)",
+        "tests/core/test_holds.py::test_a_failed_start_that_waits_for_the_members_is_not_forgotten",
+    ),
+    Mutant(
+        "a wish to grow bars a failure",
+        FOLDER + "**/start.py",
+        "return Hold(why=why, until=late.until, event=Waker.AGENT, bars_failure=False)",
+        "return Hold(why=why, until=late.until, event=Waker.AGENT)",
+        "tests/core/test_holds.py::test_a_wish_to_grow_keeps_no_job_from_failing",
+    ),
+    Mutant(
+        "a group whose cause is waited for is given back",
+        FOLDER + "**/groups/plain.py",
+        " and not turn.is_broken",
+        "",
+        "tests/core/test_plain_ends.py::test_a_start_that_broke_is_not_given_back_before_its_cause_is_told",
+    ),
+    Mutant(
         "a Hold that stands alone lets others decide",
         FOLDER + "**/decide.py",
         "        return answer.alone\n",

@@ -70,9 +70,9 @@ class PlainGroup:
         """There is nobody beside the attempt."""
 
     def give_back(self, turn: Turn) -> Answer:
-        """All of it, and with them their attempt, until they all run."""
+        """All of it, and with them their attempt, until they all run; not while something broke that is to be told."""
         attempt = turn.running
-        starts = attempt is None or attempt.running_at is None
+        starts = attempt is None or (attempt.running_at is None and not turn.is_broken)
         return gang.give_back(turn, list(parse_slots(turn.status.slots)) if starts else [])
 
     def settle(self, turn: Turn) -> Answer:

@@ -61,17 +61,17 @@ def _grow(turn: Turn, members: tuple[int, ...], growth: Growth | None) -> Answer
     if may_change_size and outdated(turn, members):
         # At another start its members would be replaced, who may alone hold what was saved last: nothing to grow from.
         why = f"the spec was edited: {len(members)} of {most} workers train on, since to grow would replace them"
-        return Hold(why=why, event=Waker.EDIT)
+        return Hold(why=why, event=Waker.EDIT, bars_failure=False)
     if len(team) == most and not late.slots and (elastic.is_raised(turn) or not may_change_size):
         return _end_scaled(turn, members)
     ready = [slot for slot in team if slot not in late.slots]
     at = elastic.grows_at(turn, members, ready, growth)
     if at is None:
         why = f"training continues with {len(members)} of {most} workers while the others are missing"
-        return Hold(why=why, until=late.until, event=Waker.AGENT)
+        return Hold(why=why, until=late.until, event=Waker.AGENT, bars_failure=False)
     if turn.now < at:
         why = f"{len(ready)} of {most} workers are up: training continues with more of them from {at:%H:%M:%S} UTC on"
-        return Hold(why=why, until=at, event=Waker.AGENT)
+        return Hold(why=why, until=at, event=Waker.AGENT, bars_failure=False)
     size = defaults.largest_size(turn.spec, len(ready))
     return _end_resized(turn, contract.REASON_RESIZED, f"{size} workers are up, the attempt had {len(members)}")
 
