@@ -9,6 +9,7 @@ import pytest
 from support.core import World, is_steady, raised, seconds
 from trainjob_api.v1alpha1 import Boundary, Failure, GaveWay, StragglersView, SuspectNode
 from trainjob_operator.core.clocks import LONGEST_GANG_S, LONGEST_RETRY_S, TOLERANCE_S, settled
+from trainjob_operator.core.model import DeletePod
 
 HOUR = timedelta(hours=1)
 
@@ -105,3 +106,11 @@ def test_a_finished_job_keeps_its_moments() -> None:
     world.break_rank(0, raised(0, "ValueError"))
     world.turn()
     assert world.status.finished and settled(world.status, world.now - HOUR) is world.status
+
+
+def test_pods_of_a_job_that_finished_in_the_future_are_cleaned_up_now() -> None:
+    world = World.of(workers=1, failure_policy={"maxFailures": 0}).run().tick(60)
+    world.break_rank(0, raised(0, "ValueError"))
+    world.turn()
+    world.now -= HOUR
+    assert world.status.finished and world.turn().actions == (DeletePod("digits-0", "uid-1"),)

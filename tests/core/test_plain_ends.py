@@ -14,8 +14,8 @@ from trainjob_operator.core import groups
 from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
-from trainjob_operator.core.size.gang import GANG_WAIT_S
 from trainjob_operator.core.model import CreatePod, PodPhase, PodView
+from trainjob_operator.core.size.gang import GANG_WAIT_S
 from trainjob_operator.core.turn import Turn
 
 LOST_PEER = (

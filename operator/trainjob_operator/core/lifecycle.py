@@ -13,6 +13,7 @@ from trainjob_api.v1alpha1 import Attempt, Failure, HistoryEntry, PartsMs, Timin
 from trainjob_operator.core import accounting, boundaries, forks, make, parts
 from trainjob_operator.core.answers import Answer, End
 from trainjob_operator.core.children import holds_resources
+from trainjob_operator.core.clocks import TOLERANCE_S
 from trainjob_operator.core.model import Action, DeleteJob, DeletePod
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots, pod_name, worker_slots
@@ -321,8 +322,10 @@ def actions_after_end(turn: Turn) -> list[Action]:
     ours = [pod for pod in turn.observed.pods if pod.owned and not pod.deleting]
     running = [pod for pod in ours if holds_resources(pod)]
     doomed = [pod for pod in ours if pod not in running] if policy == "All" else []
-    if running and turn.now < after(finished_at, CLEANUP_AFTER_S):
-        turn.wake(after(finished_at, CLEANUP_AFTER_S))
+    until = after(finished_at, CLEANUP_AFTER_S)
+    # One that lies further ahead was written by a clock that was: then the pods have had their time.
+    if running and turn.now < until <= after(turn.now, CLEANUP_AFTER_S + TOLERANCE_S):
+        turn.wake(until)
     else:
         doomed += running
     return [DeletePod(pod.name, pod.uid) for pod in doomed]
