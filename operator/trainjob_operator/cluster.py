@@ -93,6 +93,10 @@ others, and only where they may be watched; those that are known come at once af
 class Cluster(Protocol):
     """Every verb may raise any ClusterError. None retries by itself: the work queue does."""
 
+    def shows(self) -> datetime | None:
+        """What the clock shows by which objects are dated; None: it was not told yet."""
+        ...
+
     async def get_job(self, namespace: str, name: str) -> Manifest:
         """The TrainJob as it is now. Raises NotFound."""
         ...

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +205,9 @@ def kubeconfig(folder: Path, server: str) -> Path:
     return path
 
 
-def answered(folder: Path, answer: bytes) -> ClusterError:
-    """What a call raises when this is what comes back."""
+@asynccontextmanager
+async def answering(folder: Path, answer: bytes) -> AsyncIterator[Api]:
+    """One call: this is what comes back."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -212,10 +215,17 @@ def answered(folder: Path, answer: bytes) -> ClusterError:
         await writer.drain()
         writer.close()
 
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, connected(kubeconfig(folder, address)) as api:
+        yield api
+
+
+def answered(folder: Path, answer: bytes) -> ClusterError:
+    """What a call raises when this is what comes back."""
+
     async def main() -> ClusterError:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with server, connected(kubeconfig(folder, address)) as api:
+        async with answering(folder, answer) as api:
             with pytest.raises(ClusterError) as caught:
                 await api.create("/api/v1/namespaces/x/pods", {})
             return caught.value
@@ -223,11 +233,36 @@ def answered(folder: Path, answer: bytes) -> ClusterError:
     return asyncio.run(main())
 
 
-def reply(status: int, body: str) -> bytes:
+def reply(status: int, body: str, date: str | None = None) -> bytes:
+    dated = "" if date is None else f"Date: {date}\r\n"
     return (
-        f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: "
+        f"HTTP/1.1 {status} X\r\n{dated}Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: "
         f"close\r\n\r\n{body}"
     ).encode()
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday", "Wed, 25 Nov 99999 22:00:00 GMT"])
+def test_an_answer_without_a_date_says_nothing_of_the_servers_clock(tmp_path: Path, date: str | None) -> None:
+    async def main() -> None:
+        async with answering(tmp_path, reply(200, "{}", date)) as api:
+            assert await api.get("/api/v1/pods") == {} and api.shows() is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_what_the_servers_clock_shows_is_known_from_its_answers(tmp_path: Path, status: int) -> None:
+    async def main() -> None:
+        async with answering(tmp_path, reply(status, "{}", "Fri, 25 Nov 2050 22:00:00 GMT")) as api:
+            assert api.shows() is None
+            with contextlib.suppress(NotFound):
+                await api.get("/api/v1/pods")
+            first, then = api.shows(), datetime(2050, 11, 25, 22, tzinfo=UTC)
+            await asyncio.sleep(0.01)
+            later = api.shows()
+            assert first is not None and later is not None and then <= first < later, "it goes on"
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

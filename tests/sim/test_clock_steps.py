@@ -83,6 +83,30 @@ def test_the_same_history_with_steps_and_without(seed: int) -> None:
     assert run_virtual(_history(seed, True)) == run_virtual(_history(seed, False))
 
 
+@pytest.mark.parametrize("error_s", [HOUR_S, -HOUR_S])
+def test_a_start_has_its_time_whatever_the_machines_clock_says(error_s: float) -> None:
+    """When a pod was made and got its node is told by the API server's clock."""
+
+    async def main(error_s: float) -> tuple[float, float]:
+        async with Simulation(seed=5) as sim:
+            sim.kill_operator()
+            sim.set_clock(error_s)
+            sim.start_operator()
+            sim.world.capacity = 2
+            sim.cluster.create_job(manifest(workers=3))
+            await sim.until(lambda: sim.job().status.timing.gang_tries == 1, "its nodes are given back", within_s=90.0)
+            given_back = asyncio.get_running_loop().time()
+            sim.cluster.update_job_spec(NAMESPACE, "digits", {"suspend": True})
+            await sim.until(lambda: not sim.cluster.pods(), "its pods are gone")
+            begun = asyncio.get_running_loop().time()
+            sim.cluster.create_job(manifest("elastic", workers=3, elastic={"minWorkers": 1, "maxWorkers": 4}))
+            await sim.until_training(name="elastic", within_s=60.0)
+            return given_back, asyncio.get_running_loop().time() - begun
+
+    wrong, right = run_virtual(main(error_s)), run_virtual(main(0.0))
+    assert wrong == pytest.approx(right, abs=2.0), "the API server tells of whole seconds"
+
+
 def test_a_step_is_made_good_slowly() -> None:
     async def main() -> None:
         async with Simulation(seed=1) as sim:

@@ -141,8 +141,7 @@ class Operator:
     def __init__(
         self, cluster: MemoryCluster, transition: int, rng: random.Random, error: timedelta, slew: float
     ) -> None:
-        self.clock = clock = MachineClock(slew)
-        clock.error = error
+        self.clock = clock = MachineClock(slew, error)
         log = logging.getLogger(f"operator-{transition}")
         self.coordinator = Coordinator(
             clock=clock,

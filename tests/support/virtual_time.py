@@ -96,10 +96,10 @@ class VirtualClock:
 
 
 class MachineClock(VirtualClock):
-    """One machine's: somebody may set its wall clock."""
+    """One machine's: somebody may set its wall clock, before the process begins (`error`) or meanwhile."""
 
-    def __init__(self, slew: float = SLEW) -> None:
-        self.error = timedelta(0)
+    def __init__(self, slew: float = SLEW, error: timedelta = timedelta(0)) -> None:
+        self.error = error
         self._steady = SteadyTime(self.now, self.monotonic, slew)
 
     def now(self) -> datetime:

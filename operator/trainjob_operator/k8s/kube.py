@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 from trainjob_api import contract
 from trainjob_operator.clock import Clock, SystemClock
@@ -48,6 +49,10 @@ class KubeCluster:
         """Changes may have been missed up to now, what was told before is void: `watch()` begins anew."""
         for feed in self._feeds:
             feed.add(None)
+
+    def shows(self) -> datetime | None:
+        """See Cluster."""
+        return self._api.shows()
 
     # --- TrainJobs ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -78,6 +80,8 @@ class Api:
         """Called when the first byte of a request that may change something is about to be written, however long it
         waited before: what it raises, the call raises, and nothing goes out.
         """
+        self._dated: tuple[datetime, float] | None = None
+        """What the last answer was dated, and our monotonic clock then."""
         self._configuration = configuration
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._about_to_send)
@@ -115,6 +119,10 @@ class Api:
     def server(self) -> str:
         """Its URL."""
         return str(self._configuration.host)
+
+    def shows(self) -> datetime | None:
+        """What the API server's clock shows, to a second or two; None: no answer has told yet."""
+        return None if self._dated is None else self._dated[0] + timedelta(seconds=time.monotonic() - self._dated[1])
 
     async def connection(self) -> Connection:
         """Server, TLS and credentials as they are now."""
@@ -203,6 +211,7 @@ class Api:
         try:
             headers = await self._headers(content_type)
             answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=self._timeout)
+            self._note_date(answer.headers.get("Date", ""))
             content = await answer.read()
             status, retry_after = answer.status, answer.headers.get("Retry-After", "")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -213,6 +222,13 @@ class Api:
         if status >= 300:
             raise _refusal(method, path, status, content, retry_after)
         return _parsed(method, path, without_managed_fields(content) if lean else content)
+
+    def _note_date(self, date: str) -> None:
+        try:
+            told = parsedate_to_datetime(date)
+        except (ValueError, OverflowError):
+            return  # something between here and the API server leaves it out
+        self._dated = (told if told.tzinfo is not None else told.replace(tzinfo=UTC), time.monotonic())
 
     async def _about_to_send(
         self, session: aiohttp.ClientSession, context: object, request: aiohttp.TraceRequestHeadersSentParams

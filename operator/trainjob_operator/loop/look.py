@@ -20,6 +20,7 @@ from trainjob_operator.loop.known_job import READ_AGAIN_S, SERVICE_FRESH_S
 from trainjob_operator.loop.means import Means
 from trainjob_operator.loop.observe import Sight, complete, confirm, read
 from trainjob_operator.loop.remembered import Remembered
+from trainjob_operator.loop.server_clock import ServerClock
 from trainjob_operator.loop.services import read_service
 from trainjob_operator.loop.status_writes import status_patch
 from trainjob_operator.manifests import read_job
@@ -31,6 +32,7 @@ class Look:
     def __init__(self, means: Means, remembered: Remembered) -> None:
         self._cluster, self._coordinator, self._clock = means.cluster, means.agents, means.clock
         self._remembered = remembered
+        self._server_clock = ServerClock()
 
     async def decided(self, key: JobKey, ca: str | None) -> tuple[Observed, Decision]:
         """The look that the turn acts on, and what it decides. `ca`: the authority that agents are to trust.
@@ -55,7 +57,9 @@ class Look:
 
     async def _decide(self, key: JobKey, sight: Sight, ca: str | None) -> tuple[Observed, Decision]:
         now = self._clock.steady()
-        pods = self._remembered.leaving.with_notices(self._remembered.authority.with_strangers(key, sight.pods, ca))
+        self._server_clock.told(self._cluster.shows(), now)
+        pods = self._remembered.authority.with_strangers(key, self._server_clock.by_ours(sight.pods), ca)
+        pods = self._remembered.leaving.with_notices(pods)
         sight = replace(sight, pods=pods)
         views, listening_since = self._coordinator.views, self._coordinator.listening_since
         seen = await complete(self._cluster, sight, views, listening_since, now)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import TypeVar
 
@@ -59,9 +60,14 @@ class MemoryCluster:
 
     def __init__(self, clock: Clock, *, faults: Faults | None = None, new_uid: Callable[[], str] | None = None) -> None:
         self.faults = faults
+        self._clock = clock
         self._store = ObjectStore(clock, new_uid)
 
     # --- The operator's verbs (Cluster) -------------------------------------------------------------------------------
+
+    def shows(self) -> datetime:
+        """See Cluster."""
+        return self._clock.now()
 
     async def get_job(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""

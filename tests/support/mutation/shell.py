@@ -8,6 +8,13 @@ FOLDER = "operator/trainjob_operator/"
 
 MUTANTS = (
     Mutant(
+        "what the API server dated is held against our clock as it is",
+        FOLDER + "**/look.py",
+        "self._server_clock.by_ours(sight.pods)",
+        "sight.pods",
+        "tests/sim/test_clock_steps.py::test_a_start_has_its_time_whatever_the_machines_clock_says",
+    ),
+    Mutant(
         "an older report replaces a newer one",
         FOLDER + "**/roster.py",
         "        if before is not None and report.order < before.order:",
