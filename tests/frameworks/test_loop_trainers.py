@@ -109,6 +109,26 @@ def test_a_transformers_trainer_is_trained_to_its_end(tmp_path: Path) -> None:
     ], shown  # fmt: skip
 
 
+CALLBACK = TRANSFORMERS.partition("if __name__")[0].replace("[Strike()]", "[Strike(), TrainJobCallback()]") + """
+trainer = make_trainer({"max_steps": 8})
+trainer.train(resume_from_checkpoint=RESUME) if RESUME else trainer.train()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("resume", ["None", "True"])
+def test_a_callback_alone_reports_and_resumes(tmp_path: Path, resume: str) -> None:
+    head = HEAD + "from trainjob.huggingface import TrainJobCallback\n"
+    (tmp_path / "main.py").write_text(head + CALLBACK.replace("RESUME", resume))
+    words = ["-m", "trainjob.cli.main", "run", "main.py", "--workers", "2", "--name", "job", "--storage", "."]
+    shown = said([*words, "--max-failures", "1"], tmp_path, limit_s=LIMIT_S)
+    assert [(row["step"], row["attempt"]) for row in Result.from_path(str(tmp_path / "default" / "job")).rows if row["checkpoint"]] == [
+        (2, 1), (4, 1), (6, 2), (8, 2)
+    ], shown  # fmt: skip
+
+
 def test_what_cannot_be_is_refused_in_the_launcher() -> None:
     with pytest.raises(ConfigError, match="strategy"):
         LightningTrainer(object(), strategy="tpu")

@@ -1,6 +1,7 @@
 """Hugging Face Transformers: its Trainer (and those built on it, such as trl's) as the ranks of a TrainJob.
 
-`ReportCallback` makes each checkpoint that the Trainer saves the job's; `prepare_trainer` adds it and resumes.
+`ReportCallback` makes each checkpoint that the Trainer saves the job's; `prepare_trainer` adds it and resumes, and so
+does a `TrainJobCallback` by itself.
 Accelerate alone needs nothing of this module: see docs/frameworks.md.
 """
 
@@ -27,7 +28,7 @@ try:
 except ImportError as error:
     raise missing("transformers", "transformers>=5", error) from error
 
-__all__ = ["ReportCallback", "load_path", "prepare_trainer"]
+__all__ = ["ReportCallback", "TrainJobCallback", "load_path", "prepare_trainer"]
 
 FOLDER = "checkpoint"
 """The Trainer's `checkpoint-N` inside the checkpoint, as Ray Train names it."""
@@ -81,6 +82,39 @@ class ReportCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
             )
 
 
+class TrainJobCallback(ReportCallback):
+    """`prepare_trainer` as a callback: a Trainer that is made with it reports its checkpoints, and its `train()` resumes
+    from the job's newest one. Nothing else of the script changes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        _let_trainers_resume()
+
+
+def _let_trainers_resume() -> None:
+    """Of those that have a TrainJobCallback: a callback is not told which Trainer it is given to."""
+    from transformers import Trainer
+
+    plain_train = Trainer.train
+    if getattr(plain_train, "resumes", False):
+        return
+
+    @functools.wraps(plain_train)
+    def train(trainer: Any, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(callback, TrainJobCallback) for callback in trainer.callback_handler.callbacks):
+            resume_from_checkpoint = _start(trainer, resume_from_checkpoint)
+        return plain_train(trainer, resume_from_checkpoint, *args, **kwargs)
+
+    train.resumes = True  # type: ignore[attr-defined]
+    Trainer.train = train
+
+
+def _start(trainer: Any, wished: Any) -> Any:
+    """What `train(resume_from_checkpoint=wished)` resumes from."""
+    return load_path(trainer.args.output_dir) if wished in (AUTO, True, None) else wished
+
+
 def check_size(args: Any) -> None:
     """Raises TrainJobError where the ranks of these TrainingArguments are not the job's."""
     ranks = calls.get_context().world_size
@@ -105,9 +139,7 @@ def prepare_trainer(trainer: Any) -> Any:
 
     @functools.wraps(plain_train)
     def train(resume_from_checkpoint: Any = AUTO, *args: Any, **kwargs: Any) -> Any:
-        if resume_from_checkpoint in (AUTO, True, None):
-            resume_from_checkpoint = load_path(trainer.args.output_dir)
-        return plain_train(resume_from_checkpoint, *args, **kwargs)
+        return plain_train(_start(trainer, resume_from_checkpoint), *args, **kwargs)
 
     if not getattr(plain_train, "resumes", False):
         train.resumes = True  # type: ignore[attr-defined]
