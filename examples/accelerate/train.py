@@ -25,11 +25,12 @@ def train(config):
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2), loader)
-    done = 0  # batches
+    done = 0  # batches of this number of ranks
     if checkpoint := trainjob.get_checkpoint():
         with checkpoint.as_directory() as folder:
             accelerator.load_state(folder)
             done = torch.load(os.path.join(folder, "done.pt"))
+    due, end = done + config["save_every"], config["epochs"] * len(loader)
     for epoch in range(done // len(loader), config["epochs"]):
         loader.set_epoch(epoch)
         for inputs, targets in accelerator.skip_first_batches(loader, done % len(loader)):
@@ -39,14 +40,14 @@ def train(config):
                 optimizer.step()
                 optimizer.zero_grad()
             done += 1
-            if accelerator.sync_gradients and done % config["save_every"] == 0:  # half a step cannot be saved
+            if accelerator.sync_gradients and (done >= due or done == end):  # half a step cannot be saved
+                due = done + config["save_every"]
                 report(accelerator, accelerator.reduce(loss.detach(), "mean").item(), done)
 
 
 def report(accelerator, loss, done):
-    """Every rank saves: the random numbers of each are a file of their own."""
     with tempfile.TemporaryDirectory() as folder:
-        accelerator.save_state(folder)
+        accelerator.save_state(folder)  # every rank: the random numbers of each are a file of their own
         if accelerator.is_main_process:
             torch.save(done, os.path.join(folder, "done.pt"))
         trainjob.report({"loss": loss}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=done)

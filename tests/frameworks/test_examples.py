@@ -1,6 +1,7 @@
 """The examples with other people's training loops: real libraries, real ranks, one of which is killed.
 
-An interrupted run reports the same numbers as an undisturbed one, bit for bit, and resumes: it does not begin again. For
+An interrupted run reports the same numbers as an undisturbed one, bit for bit, and resumes: it does not begin again, nor
+at three ranks. For
 examples/lightning, examples/transformers, examples/accelerate, examples/sklearn, examples/jax, examples/tensorflow, examples/xgboost, examples/lightgbm and
 docs/frameworks.md.
 """
@@ -34,6 +35,8 @@ class Example:
     """The report before which rank 1 is killed."""
     last: int
     """The step of the last report."""
+    last_at_three: int = 0
+    """At three ranks, where it is another one: an epoch then has other batches."""
 
 
 EXAMPLES = [
@@ -41,7 +44,14 @@ EXAMPLES = [
     Example("lightning", "lightning", ("--epochs", "2", "--points", "480"), strike=3, last=24),
     Example("transformers", "accelerate", ("--steps", "9", "--save-every", "3", "--output", "out"), strike=2, last=9),
     # 20 batches a rank, two a step: reports at 4, 8, 12, 16, 20; the epoch ends at 10.
-    Example("accelerate", "accelerate", ("--epochs", "2", "--rows", "80", "--save-every", "4"), strike=2, last=20),
+    Example(
+        "accelerate",
+        "accelerate",
+        ("--epochs", "2", "--rows", "80", "--save-every", "4"),
+        strike=2,
+        last=20,
+        last_at_three=14,
+    ),
     # 12 settings, two a report, and the model of the best one.
     Example("sklearn", "sklearn", ("300",), strike=3, last=13),
     Example("jax", "jax", ("--steps", "40", "--save-every", "10"), strike=3, last=40),
@@ -74,7 +84,7 @@ def numbers(result: Result) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2 * LIMIT_S + 30)
+@pytest.mark.timeout(3 * LIMIT_S + 30)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
 def test_a_killed_rank_changes_no_number(example: Example, tmp_path: Path) -> None:
     if find_spec(example.library) is None:
@@ -91,6 +101,20 @@ def test_a_killed_rank_changes_no_number(example: Example, tmp_path: Path) -> No
     assert max(expected) == example.last
     assert len(expected) >= 3
     assert numbers(struck) == expected
+    if example.folder != "lightning":  # test_sharded has it, to the sample
+        goes_on_at_three(example, tmp_path)
+
+
+def goes_on_at_three(example: Example, here: Path) -> None:
+    """From the first checkpoint of the undisturbed run of two ranks."""
+    checkpoint = here / "undisturbed" / "default" / "job" / "checkpoints" / "1-1-1"
+    words = ["run", str(ROOT / "examples" / example.folder / "train.py"), "--workers", "3", "--name", "three"]
+    words += ["--storage", str(here), "--resume-from", str(checkpoint), "--max-failures", "0", "--prefork", "Never"]
+    said(["-m", "trainjob.cli.main", *words, "--", *example.arguments], here, limit_s=LIMIT_S)
+    begun = Result.from_path(str(here / "undisturbed" / "default" / "job")).rows[0]["step"]
+    steps = list(numbers(Result.from_path(str(here / "default" / "three"))))
+    assert min(steps, default=0) > begun, "it continued, and did not begin again"
+    assert max(steps) == (example.last_at_three or example.last)
 
 
 @pytest.mark.slow

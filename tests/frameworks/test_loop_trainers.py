@@ -109,10 +109,13 @@ def test_a_transformers_trainer_is_trained_to_its_end(tmp_path: Path) -> None:
     ], shown  # fmt: skip
 
 
-CALLBACK = TRANSFORMERS.partition("if __name__")[0].replace("[Strike()]", "[Strike(), TrainJobCallback()]") + """
+CALLBACK = (
+    TRANSFORMERS.partition("if __name__")[0].replace("[Strike()]", "[Strike(), TrainJobCallback()]")
+    + """
 trainer = make_trainer({"max_steps": 8})
 trainer.train(resume_from_checkpoint=RESUME) if RESUME else trainer.train()
 """
+)
 
 
 @pytest.mark.slow

@@ -83,8 +83,8 @@ class ReportCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
 
 class TrainJobCallback(ReportCallback):
-    """`prepare_trainer` as a callback: a Trainer that is made with it reports its checkpoints, and its `train()` resumes
-    from the job's newest one. Nothing else of the script changes.
+    """`prepare_trainer` as a callback: a Trainer that is made with it reports its checkpoints, and its `train()`
+    resumes from the job's newest one. Nothing else of the script changes.
     """
 
     def __init__(self) -> None:
