@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 import threading
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -75,6 +76,49 @@ def test_a_callback_refuses_a_number_that_makes_no_sense() -> None:
 
     with pytest.raises(ValueError, match=r"every_n_rounds=0\): a whole number of 1 or more, or None"):
         ReportCallback(every_n_rounds=0)
+
+
+def resumed(library: str, **parameters: Any) -> None:
+    """A training of 4 rounds that has 2 behind it."""
+    import numpy
+
+    module, ours = (importlib.import_module(name) for name in (library, f"trainjob.{library}"))
+    rows = numpy.random.default_rng(0).normal(size=(200, 3))
+    if library == "xgboost":
+        given, base, begin = module.DMatrix(rows, rows[:, 0]), {"objective": "reg:squarederror"}, "xgb_model"
+    else:
+        given, base, begin = (
+            module.Dataset(rows, rows[:, 0], free_raw_data=False),
+            {"objective": "regression", "verbose": -1},
+            "init_model",
+        )
+    first = module.train({**base, **parameters}, given, 2)
+    callback = ours.ReportCallback(every_n_rounds=None)
+    module.train({**base, **parameters}, given, 2, callbacks=[callback], **{begin: first})
+
+
+@pytest.mark.parametrize(
+    ("library", "given", "told"),
+    [
+        ("xgboost", {"subsample": 0.5, "colsample_bytree": 0.7}, "colsample_bytree, subsample"),
+        ("lightgbm", {"bagging_freq": 1, "subsample": 0.5}, "bagging_fraction"),
+    ],
+)
+def test_sampling_that_begins_anew_where_a_training_resumes_is_told_once(
+    library: str, given: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed: make test-frameworks")
+    monkeypatch.setattr(calls, "get_context", lambda: context(0, 2))
+    monkeypatch.setattr(calls, "report", lambda *_, **__: None)
+    monkeypatch.setattr(calls, "checkpoint_requested", lambda: False)
+    monkeypatch.setattr(calls, "broadcast_from_rank_zero", lambda word: word)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        resumed(library, **given)
+        resumed(library)
+    (one,) = [str(each.message) for each in heard if "begins its random numbers anew" in str(each.message)]
+    assert f"anew at round 2, where this training resumes: with {told} the model is not" in one
 
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed: make test-frameworks")

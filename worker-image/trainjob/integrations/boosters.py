@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Dict, Generic, Optional, Tuple, TypeVar
+import warnings
+from typing import Any, Callable, Dict, Generic, List, Optional, Tuple, TypeVar
 
 from trainjob.integrations.wishes import Wishes
 from trainjob.session import calls
@@ -28,6 +29,18 @@ class Rounds:
     def is_due(self, rounds: int) -> bool:
         """Whether the booster is reported that has so many. Asked on all ranks, after each round."""
         return self._wishes.heard() or (self._every is not None and rounds % self._every == 0)
+
+
+def tell_of_sampling(library: str, rounds: int, names: List[str]) -> None:
+    """Rank 0 warns that a training which continues after so many rounds draws its samples anew: `names` of parameters,
+    none: nothing is sampled. Not an error: the model is as good.
+    """
+    if rounds and names and calls.get_context().rank == 0:
+        warnings.warn(
+            f"{library} begins its random numbers anew at round {rounds}, where this training resumes: with "
+            f"{', '.join(names)} the model is not the one of an undisturbed run, but as good.",
+            stacklevel=3,
+        )
 
 
 def report(metrics: Dict[str, Any], rounds: int, file: str, save: Callable[[str], Any]) -> None:

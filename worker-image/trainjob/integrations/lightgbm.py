@@ -10,7 +10,7 @@ if left:
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from trainjob.integrations import boosters
 from trainjob.integrations.needed import missing
@@ -24,6 +24,12 @@ except ImportError as error:
 
 __all__ = ["ReportCallback", "load_booster", "network_params", "rounds_left"]
 
+_SAMPLED = {
+    **dict.fromkeys(("bagging_fraction", "subsample", "sub_row", "bagging"), "bagging_fraction"),
+    **dict.fromkeys(("feature_fraction", "colsample_bytree", "sub_feature"), "feature_fraction"),
+    **dict.fromkeys(("feature_fraction_bynode", "colsample_bynode", "sub_feature_bynode"), "feature_fraction_bynode"),
+}
+"""LightGBM's parameters of sampling under all their names."""
 FILE = "model.txt"
 """The booster inside the checkpoint, as Ray Train names it."""
 
@@ -68,11 +74,17 @@ class ReportCallback:
     def __call__(self, env: Any) -> None:
         """LightGBM calls it after each round, on every rank."""
         rounds = env.model.current_iteration()
+        if env.iteration == env.begin_iteration:
+            boosters.tell_of_sampling("LightGBM", env.begin_iteration, _sampled(env.params))
         is_last = env.iteration + 1 == env.end_iteration
         if not (self._rounds.is_due(rounds) or is_last):
             return
         metrics = {f"{row[0]}-{row[1]}": float(row[2]) for row in env.evaluation_result_list or ()}
         boosters.report(metrics, rounds, FILE, lambda path: env.model.save_model(path, num_iteration=-1))
+
+
+def _sampled(params: Dict[str, Any]) -> List[str]:
+    return sorted({_SAMPLED[name] for name, value in params.items() if name in _SAMPLED and float(value) < 1})
 
 
 def load_booster() -> Optional[Any]:

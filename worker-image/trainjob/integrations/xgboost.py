@@ -11,7 +11,8 @@ with trainjob.xgboost.communicator():
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterator, Optional
+import json
+from typing import Any, Dict, Iterator, List, Optional
 
 from trainjob.integrations import boosters
 from trainjob.integrations.needed import missing
@@ -65,6 +66,11 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
         self._metrics: Dict[str, Any] = {}
         self._reported = -1
 
+    def before_training(self, model: Any) -> Any:
+        """Warns where what was drawn until here cannot be drawn on."""
+        boosters.tell_of_sampling("XGBoost", model.num_boosted_rounds(), _sampled(json.loads(model.save_config())))
+        return model
+
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """`epoch` counts from 0, also of a training that continues."""
         self._metrics = {
@@ -87,6 +93,17 @@ class ReportCallback(TrainingCallback):  # type: ignore[misc,unused-ignore]
     def _report(self, model: Any, rounds: int) -> None:
         self._reported = rounds
         boosters.report(self._metrics, rounds, FILE, model.save_model)
+
+
+def _sampled(config: Any) -> List[str]:
+    """The parameters by which it samples, of its own description of itself."""
+    found = set()
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, dict):
+            found.update(_sampled(value))
+        elif (name == "subsample" or name.startswith("colsample_")) and float(value) < 1:
+            found.add(name)
+    return sorted(found)
 
 
 def load_booster() -> Optional[Any]:
