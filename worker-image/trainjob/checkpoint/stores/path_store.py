@@ -16,7 +16,7 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records.names import UNFINISHED
-from trainjob.checkpoint.stores import folders, transfer
+from trainjob.checkpoint.stores import folders, transfer, volumes
 from trainjob.checkpoint.stores.folders import GONE
 from trainjob.checkpoint.stores.store import Stored, Wanted, the_same
 from trainjob.checkpoint.stores.transfer import Progress
@@ -297,7 +297,9 @@ class _Temporary:
         self._path = os.path.join(self._folder, f"{UNFINISHED}{os.getpid()}-{os.urandom(6).hex()}")
 
     def __enter__(self) -> str:
+        volumes.check(self._store.root)
         folders.make_folder(self._folder)
+        volumes.remember(self._store.root)
         return self._path
 
     def __exit__(self, *_error: object) -> None:

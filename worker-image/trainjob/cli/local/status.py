@@ -116,7 +116,7 @@ def _absence(record: Record) -> str:
     if record.storage_gone is None:
         return ""
     since = presence.clock(record.storage_gone)
-    return f"  (gone since {since}: it was removed, or its volume was unmounted; what was saved since is here)"
+    return f"  (gone since {since}: it was removed, or its volume was unmounted; here is what was saved since, if any)"
 
 
 def _of_an_earlier(record: Record, job: TrainJob | None) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.stores import volumes
 
 LOOK_S = 2.0
 _CLAIMS_GONE = (FileNotFoundError, NotADirectoryError)
@@ -51,6 +52,7 @@ class Presence:
             return  # storage that refuses or does not answer is told of by the agents
         else:
             self._seen = run
+            volumes.remember(self._folder)
             if self.gone_since is not None:
                 self.gone_since = None
                 self._tell(f"the storage folder {self._folder} is there again, as it was")
@@ -62,14 +64,21 @@ class Presence:
 
 def gone(folder: str) -> str:
     """At the moment at which it is noticed."""
+    if volumes.is_unmounted(folder):
+        return (
+            f"warning: the storage folder {folder} is gone: its volume was unmounted. Training continues; checkpoints "
+            "are stored again once it is mounted"
+        )
     return (
-        f"warning: the storage folder {folder} is gone: it was removed, or its volume was unmounted. What was saved in "
-        "it went with it. Training continues; the next checkpoint makes the folder anew"
+        f"warning: the storage folder {folder} is gone: it was removed. What was saved in it went with it. Training "
+        "continues; the next checkpoint makes the folder anew"
     )
 
 
 def at_the_end(folder: str, since: float) -> str:
     """What is there, and what to do."""
+    if volumes.is_unmounted(folder):
+        return f"the storage folder {folder} went away at {clock(since)}: mount its volume before you run the job again"
     return (
         f"the storage folder {folder} went away at {clock(since)}: only what was saved since is in it. If its volume "
         "was unmounted, move that elsewhere and mount the volume before you run the job again"

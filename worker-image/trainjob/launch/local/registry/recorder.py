@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.stores import volumes
 from trainjob.launch.job import is_s3
 from trainjob.launch.local import lock
 from trainjob.launch.local.registry import earlier, presence, records
@@ -74,7 +75,7 @@ class Recorder:
 
     def line(self, text: str) -> None:
         """A worker wrote this."""
-        if self._moved:
+        if self._moved and not volumes.is_unmounted(str(self.record.folder)):
             self._moved = False
             self._keeper = Keeper(self.record.output, self.record.started)
         self._keeper.line(text, self._attempt)
