@@ -125,17 +125,19 @@ def test_checkpoints_that_have_no_line_are_counted_in_the_next_one(clock: Clock)
     err = io.StringIO()
     display = PlainDisplay(io.StringIO(), err, clock)
 
-    def saved(id_: str) -> None:
+    def saved(id_: str, count: int) -> None:
         latest = {**checkpoint()["latest"], "id": id_}
-        display.status(job({"phase": "Running", "attempt": attempt(), "checkpoint": {"latest": latest}}))
+        told = {"latest": latest, "count": count}
+        display.status(job({"phase": "Running", "attempt": attempt(), "checkpoint": told}))
         clock.now += 1.5
 
-    for id_ in ("1-1-1", "1-1-2", "1-1-4", "1-2-1", "1-2-2", "1-2-4"):
-        saved(id_)
+    # Every tenth report has one; of 1-1-30 no status told by itself.
+    for count, id_ in ((1, "1-1-10"), (2, "1-1-20"), (4, "1-1-40"), (5, "1-2-1"), (6, "1-2-2"), (7, "1-2-4")):
+        saved(id_, count)
     lines = [line for line in err.getvalue().splitlines() if "saved" in line]
     assert [re.sub(r".*checkpoint (\S+) .*saved \([^)]*\)", r"\1", line) for line in lines] == [
-        "1-1-1",
-        "1-1-4 (2 others before it not shown)",
+        "1-1-10",
+        "1-1-40 (2 others before it not shown)",
         "1-2-2 (1 other before it not shown)",
     ]
 

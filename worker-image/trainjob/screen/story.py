@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.screen.changes import Change, Kind, changes, freshest
 from trainjob.screen.pace import Pace
 
@@ -31,8 +30,10 @@ class Story:
         self.pace = Pace()
         self._clock = clock
         self._said: dict[Kind, float] = {}
-        self._checkpoint: CheckpointId | None = None
-        """The last one that had a line of its own."""
+        self._held = 0
+        """Checkpoints without a line of their own since the last that had one."""
+        self._count: int | None = None
+        """How many the run had then; what was before the first look is not new."""
 
     def goes_on(self, job: TrainJob) -> list[Change]:
         """Take in a status; what is new in it."""
@@ -47,15 +48,18 @@ class Story:
 
     def line(self, change: Change) -> str | None:
         """The line to be shown now; None: it is held back. That of a checkpoint counts those before it without one."""
-        if not self.due(change.kind):
+        due = self.due(change.kind)
+        if change.kind is Kind.CHECKPOINT and not due:
+            self._held += 1
+        if not due:
             return None
-        latest = self.job.status.checkpoint.latest if self.job is not None else None
-        if change.kind is not Kind.CHECKPOINT or latest is None:
+        if change.kind is not Kind.CHECKPOINT or self.job is None:
             return change.text
-        last, newest = self._checkpoint, CheckpointId.parse(latest.id)
-        self._checkpoint = newest
-        same = last is not None and last[:2] == newest[:2]
-        between = newest.index - (last.index if same and last is not None else 0) - 1
+        # The number in an id counts reports, of which not every one has a checkpoint. A status may tell of several at
+        # once; where old ones are removed, their count does not.
+        count = self.job.status.checkpoint.count
+        between = max(self._held, 0 if self._count is None else count - self._count - 1)
+        self._held, self._count = 0, count
         others = "1 other" if between == 1 else f"{between} others"
         return change.text + (f" ({others} before it not shown)" if between > 0 else "")
 
