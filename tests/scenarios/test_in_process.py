@@ -282,6 +282,29 @@ def test_under_torchrun_its_processes_are_the_ranks_of_one_job(stage: Stage) -> 
     assert stage.committed() == ["1-1-1", "1-1-2", "1-1-3", "1-1-4"]
 
 
+FIT = """
+import os, trainjob
+def loop():
+    for step in range(2):
+        trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}))
+    return trainjob.get_context().get_world_rank()
+here, kept = trainjob.ScalingConfig(num_workers=0), trainjob.RunConfig(storage_path=os.path.abspath("storage"))
+found = trainjob.TorchTrainer(loop, scaling_config=here, run_config=kept).fit()
+os.write(1, f"{found.return_value}: {found.metrics} {found.checkpoint.id} {found.path}\\n".encode())
+"""
+
+
+@pytest.mark.slow
+def test_under_torchrun_all_processes_get_the_result_of_a_job_that_has_no_name(stage: Stage) -> None:
+    """Each of them would make a name of its own."""
+    (stage.root / "fit.py").write_text(FIT)
+    code, out, err = ended(start(stage, "-m", "torch.distributed.run", "--nproc-per-node", "2", "fit.py"))
+    assert code == 0, err
+    said = sorted(line.partition(": ")[::2] for line in out.splitlines())
+    assert [rank for rank, _ in said] == ["0", "1"]
+    assert said[0][1] == said[1][1] and said[0][1].startswith("{'step': 1} 1-1-2 "), said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

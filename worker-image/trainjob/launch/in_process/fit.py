@@ -63,6 +63,9 @@ class _InProcess:
         guest = Guest(job, self._where, show=self._talks, display=self._display)
         self._say(opening(job, self._where))
         guest.begin()
+        if self._where.rank:  # a run without a name got its name in rank 0's process
+            who = link().context
+            self._context = replace(self._context, name=who.job, path=who.storage or self._context.path)
         returned = None
         try:
             returned = self._train()

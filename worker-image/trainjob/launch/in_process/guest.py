@@ -95,6 +95,8 @@ class Guest:
         self._hearing: Hearing | None = None
         self._stand_in: socket.socket | None = None
         self._before: dict[str, str | None] = {}
+        self._storage: str | None = None
+        """The job's folder, as rank 0's process named the job: one without a name has another here."""
 
     def begin(self) -> None:
         """Returns once this process is the rank. Raises LaunchError or InvalidTrainJob."""
@@ -106,7 +108,9 @@ class Guest:
                 self._companion = _started(self._order(), base)
                 assert self._companion.stdout is not None
                 self._hearing = Hearing(self._companion.stdout, self._display)
-            self._enter(self._place_from_stand_in())
+            given = self._place_from_stand_in()
+            self._storage = given.get(contract.ENV_STORAGE) or None
+            self._enter(given)
             link.boot()
             unless_begun.pop_all()
 
@@ -173,8 +177,7 @@ class Guest:
     def _ended(self) -> End | None:
         if self._companion is None:
             # Rank 0's process waits for the job; the name's lock is free when nobody works for it any more.
-            folder = defaults.job_storage(self._job)
-            while folder is not None and lock.held(folder):
+            while self._storage is not None and lock.held(self._storage):
                 time.sleep(_POLL_S)
             return None
         answer = self._answer()
