@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from trainjob.launch import job as jobs
+from trainjob.launch import nested
 from trainjob.launch.handover import payload, source
 from trainjob.launch.handover.callbacks import follows_reports
 from trainjob.launch.handover.config import ScalingConfig
@@ -51,6 +52,7 @@ class Fit:
             from trainjob.launch.in_process import fit
 
             return fit.fit(self._settings, self._context)
+        nested.refuse(os.environ)
         with large_imports.quietly():
             from trainjob.launch.local.backend import LocalOptions, run_job
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from trainjob.launch import nested
 from trainjob.launch.errors import ConfigError, LaunchError
 from trainjob_api import contract
 
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> None:
     header = payload.read_header(arguments[0])
     look_where_the_launcher_looked(header.sys_path)
     tell_session(header)
+    nested.in_function = True
     frameworks.start(header)
     import_cloudpickle(os.path.join(os.path.dirname(arguments[0]), CLOUDPICKLE))
     content = payload.read(arguments[0])
