@@ -214,7 +214,8 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
                 message="rank 1 raised AttributeError: Can't pickle local object 'main.<locals>.D'",
                 traceback='File "/w/a.py", line 7\n  File "/lib/python3.11/multiprocessing/popen_spawn_posix.py", line 47',
             ),
-            "define them at the top of a module, not in a function, or use the start method fork (/w/a.py:7)",
+            "define them at the top of a module, not in a function, or use the start method fork (/w/a.py:7). For fit() "
+            "it is a module that the script imports",
         ),
         (
             failure(

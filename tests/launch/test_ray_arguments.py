@@ -31,6 +31,27 @@ def test_a_misspelt_one_is_still_told_with_the_nearest() -> None:
         trainjob.FailureConfig(max_failure=1)  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(("made", "field"), [(trainjob.ScalingConfig(), "num_workers"), (trainjob.RunConfig(), "name")])
+def test_an_assignment_to_a_setting_tells_how_it_is_changed(made: Any, field: str) -> None:
+    kind = type(made).__name__
+    with pytest.raises(dataclasses.FrozenInstanceError) as caught:
+        setattr(made, field, 2)
+    assert str(caught.value) == (
+        f"{kind}.{field} cannot be assigned: give it when you make the {kind}, or make another one with "
+        f"dataclasses.replace(..., {field}=...)"
+    )
+    with pytest.raises(AttributeError):
+        made.nothing = 1
+
+
+def test_a_store_that_is_named_in_a_query_is_refused_with_the_way_out() -> None:
+    """pyarrow reads it from there."""
+    with pytest.raises(ConfigError, match=r"storage_path.*AWS_ENDPOINT_URL_S3.*s3://bucket/folder\b"):
+        trainjob.RunConfig(storage_path="s3://bucket/folder?endpoint_override=http://localhost:9000&scheme=http")
+    with pytest.raises(ConfigError, match="AWS_REGION"):
+        trainjob.RunConfig(storage_path="s3://bucket/folder?region=us-west-2")
+
+
 def test_what_has_no_effect_says_so_and_defaults_say_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -209,7 +209,7 @@ def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | Non
         return (
             "What a process that starts with spawn gets must be picklable (of a DataLoader the data set, collate_fn "
             "and worker_init_fn): define them at the top of a module, not in a function, or use the start method fork "
-            "({where})"
+            "({where}). For fit() it is a module that the script imports: the script itself is none in the ranks"
         )
     if "in loading state_dict" in said:
         return (

@@ -51,7 +51,26 @@ def _told_of(made: C, ways_out: Mapping[str, str]) -> C:
         before(self, *args, **given)
 
     type.__setattr__(made, "__init__", checked)
+    if getattr(getattr(made, "__dataclass_params__", None), "frozen", False):
+        type.__setattr__(made, "__setattr__", _assigned(made, names))
     return made
+
+
+def _assigned(made: type, names: Sequence[str]) -> Callable[[Any, str, Any], None]:
+    """For a frozen class: an assignment to a field tells how it is changed."""
+    before: Callable[[Any, str, Any], None] = made.__setattr__
+
+    def refused(self: Any, name: str, value: Any) -> None:
+        if name not in names:
+            before(self, name, value)
+        from dataclasses import FrozenInstanceError
+
+        raise FrozenInstanceError(
+            f"{made.__name__}.{name} cannot be assigned: give it when you make the {made.__name__}, or make another "
+            f"one with dataclasses.replace(..., {name}=...)"
+        )
+
+    return refused
 
 
 def _by_name(value: Any, names: Sequence[str]) -> str:

@@ -25,10 +25,21 @@ _IN_TORCH = re.compile(r"/torch/(autograd/graph|nn/parallel/distributed|distribu
 """Where a rank stands whose torch collective waits for others: a backward pass, DDP's buffers, a call of its own."""
 
 
+_LIGHTNING_SAVES = re.compile(
+    r"/(pytorch_lightning|lightning/pytorch)/trainer/trainer\.py\", line \d+ in save_checkpoint"
+)
+
+
 def advice(stacks: Iterable[str]) -> List[str]:
     """What to do where the missing ranks may wait in torch for those that wait here."""
-    if not any(_IN_TORCH.search(stack) for stack in stacks):
+    found = [stack for stack in stacks if _IN_TORCH.search(stack)]
+    if not found:
         return []
+    if any(_LIGHTNING_SAVES.search(stack) for stack in found):
+        return [
+            "Lightning's trainer.save_checkpoint() waits for all ranks: call it on every rank (rank 0 alone writes), "
+            "and give report() the checkpoint on rank 0."
+        ]
     return [
         "They stand in a backward pass or in torch.distributed. If that waits for the ranks that wait here: do all "
         "ranks have as many batches? drop_last=True in the DataLoader makes them even, "

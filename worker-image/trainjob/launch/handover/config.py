@@ -408,6 +408,14 @@ class RunConfig:
             return
         if not isinstance(self.storage_path, str | os.PathLike) or not os.fspath(self.storage_path):
             raise ConfigError("RunConfig.storage_path", self.storage_path, "give the path of a folder")
+        place, _, query = os.fspath(self.storage_path).partition("?")
+        if place.startswith("s3://") and "=" in query:
+            raise ConfigError(
+                "RunConfig.storage_path",
+                self.storage_path,
+                "what follows the ? is not read: set AWS_ENDPOINT_URL_S3 and AWS_REGION in the environment (on a "
+                f'cluster Kubernetes(s3={{"endpointURL": ..., "region": ...}})), and give {place}',
+            )
         if filesystems.is_stored_elsewhere(os.fspath(self.storage_path)):
             raise ConfigError(
                 "RunConfig.storage_path",
