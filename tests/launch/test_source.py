@@ -46,6 +46,14 @@ def test_of_a_function_its_module_is_read(folder: Path) -> None:
     assert source.read(functools.partial(train), framework="torch") == expected
 
 
+def test_of_a_function_of_a_script_whose_process_is_ours_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A validation that calls fit(): `__main__` is our process there, and the script's file is elsewhere."""
+    ours = importlib.import_module("trainjob.launch.validation.child")
+    monkeypatch.setitem(sys.modules, "__main__", ours)
+    train = types.FunctionType((lambda: None).__code__, {"__name__": "__main__"}, "train")
+    assert source.read(train, framework="torch") is None
+
+
 @pytest.mark.parametrize("framework", ["torch", "jax", ""])
 def test_a_rank_with_a_process_group_imports_torch_whatever_the_function_does(folder: Path, framework: str) -> None:
     found = source.read(loop(folder, "mine", mine="def train():\n    pass\n"), framework=framework)

@@ -58,7 +58,7 @@ def _told_of(made: C, ways_out: Mapping[str, str]) -> C:
 
 def _assigned(made: type, names: Sequence[str]) -> Callable[[Any, str, Any], None]:
     """For a frozen class: an assignment to a field tells how it is changed."""
-    before: Callable[[Any, str, Any], None] = made.__setattr__
+    before: Callable[..., None] = made.__setattr__
 
     def refused(self: Any, name: str, value: Any) -> None:
         if name not in names:
