@@ -33,7 +33,7 @@ from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.k8s.leading import Keeper
 from trainjob_operator.k8s.lease import Leadership, first_transition
-from trainjob_operator.k8s.rights import missing_rights, needed_rights, node_rights
+from trainjob_operator.k8s.rights import Also, may_also_watch, missing_rights, needed_rights
 from trainjob_operator.k8s.served import fields_not_served, knows_trainjobs
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.reconciler import Reconciler
@@ -206,7 +206,8 @@ class Operator:
         """Listen to agents, then take turns until cancelled."""
         settings, clock = self._settings, self._clock
         trust = await ensure(api, settings.pod_namespace, settings.secret, settings.dns_names, clock)
-        cluster = KubeCluster(api, settings.namespaces, clock)
+        also = await _patiently(lambda: may_also_watch(api, settings.namespaces))
+        cluster = KubeCluster(api, settings.namespaces, clock, services=Also.SERVICES in also)
         recorder = Recorder(cluster.create_event, clock)
         coordinator = Coordinator(
             clock=clock,
@@ -233,8 +234,6 @@ class Operator:
         _log.info(
             "leading: transition %d, agents come to %s (port %d here)", transition, settings.coordinator_url, port
         )
-        wanted = node_rights(settings.namespaces)
-        nodes = bool(wanted) and not await _patiently(lambda: missing_rights(api, wanted))
         watch_stop = asyncio.Event()
         closing.callback(watch_stop.set)
         await _all_of(
@@ -251,7 +250,7 @@ class Operator:
                 ),
                 served=lambda: knows_trainjobs(api),
                 stop=watch_stop,
-                nodes=nodes,
+                also=also,
             ),
             claims.keep(reconciler.namespaces),
             trust.keep_fresh(),

@@ -56,7 +56,7 @@ def is_older(job: TrainJob, than: TrainJob) -> bool:
 
 @dataclass(frozen=True)
 class Seen:
-    """A TrainJob or a pod that bears a job's label, as it is now or, if it is `gone`, as it was last."""
+    """A TrainJob, or a pod or Service that bears a job's label, as it is now or, if it is `gone`, as it was last."""
 
     kind: str
     key: JobKey
@@ -79,7 +79,7 @@ class Mark(Enum):
     """Where the watch stands."""
 
     BEGIN = "begin"
-    """It begins, or something may have been missed: what was told before is void. All jobs and pods follow."""
+    """It begins, or something may have been missed: what was told before is void. All that is watched follows."""
     COMPLETE = "complete"
     """All of them were told, as they were at one moment after BEGIN or later; from now on changes follow."""
 
@@ -171,7 +171,8 @@ class Cluster(Protocol):
 
     def watch(self) -> AsyncIterator[News]:
         """All jobs and their pods, and what changes of them; each object's states in order, but for lists between
-        BEGIN and COMPLETE, which may be older or newer than what follows.
+        BEGIN and COMPLETE, which may be older or newer than what follows. Their Services too, where those may be
+        watched: a Service that is told of once is told of as long as it bears the label.
 
         Nothing is left out unless a BEGIN follows; what is told may come late, twice, or for nothing. Ends never;
         raises ClusterError when the source fails.

@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.test_parsers import changed, places
+from support.clusters import manifest
 from trainjob_api import contract
-from trainjob_operator.k8s.lean import pod_in_short, without_managed_fields
-from trainjob_operator.manifests import owner_of, pod_view_of
+from trainjob_operator.core.pods.objects import headless_service
+from trainjob_operator.k8s.lean import pod_in_short, service_in_short, without_managed_fields
+from trainjob_operator.loop.services import are_alike, service_view
+from trainjob_operator.manifests import owner_of, pod_view_of, read_job
 
 TEXT = st.text(alphabet='ab"\\[]{},:é\n', max_size=6) | st.just('"managedFields":[') | st.just("managedFields")
 LEAVES = TEXT | st.none() | st.booleans() | st.integers()
@@ -166,3 +169,22 @@ def test_a_pod_in_short_is_small_and_the_whole_one_stays_as_it_was() -> None:
     assert before == POD
     assert "managedFields" not in short["metadata"] and "other" not in short["metadata"]["annotations"]
     assert short["spec"]["containers"][0] == {"name": "sidecar"} and "volumes" not in short["spec"]
+
+
+def test_a_service_in_short_looks_as_the_whole_one() -> None:
+    document = manifest()
+    job = read_job({**document, "metadata": {**document["metadata"], "uid": "job", "resourceVersion": "1"}})
+    service = headless_service(job)
+    service["metadata"] |= {"uid": "u", "resourceVersion": "5", "managedFields": [{"manager": "m"}]}
+    service["spec"] |= {"ports": [{"port": 80}], "type": "ClusterIP", "ipFamilies": ["IPv4"]}
+    seen = set()
+    for path in [(), *places(service)]:
+        if path in (("metadata",), ("metadata", "name"), ("metadata", "uid")):
+            continue
+        other = changed(service, path, None, drop=True) if path else service
+        short = service_in_short(other)
+        assert service_view(short, job) == service_view(other, job), other
+        assert are_alike(short, service_in_short(service)) == are_alike(other, service), other
+        assert "managedFields" not in short["metadata"] and "ipFamilies" not in short["spec"]
+        seen.add((service_view(short, job), are_alike(short, service_in_short(service))))
+    assert len(seen) >= 4

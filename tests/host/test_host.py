@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +20,7 @@ from trainjob_operator.k8s import host
 from trainjob_operator.k8s.bridge import Ears
 from trainjob_operator.k8s.host import WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.k8s.rights import Also
 from trainjob_operator.k8s.served import knows_trainjobs
 from trainjob_operator.process.settings import Settings, read_settings
 from trainjob_operator.words import time_of
@@ -29,6 +30,7 @@ pytestmark = [on_apiserver, pytest.mark.slow]
 POD = {"POD_NAME": "op", "POD_NAMESPACE": "op", "POD_IP": "192.0.2.1"}
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/default/{contract.PLURAL}"
 PODS = "/api/v1/namespaces/default/pods"
+SERVICES = "/api/v1/namespaces/default/services"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def server() -> Iterator[ApiServer]:
 class Watch:
     """What a running watch has told so far."""
 
-    def __init__(self, settings: Settings, api: Api, nodes: bool = False) -> None:
+    def __init__(self, settings: Settings, api: Api, also: Collection[Also] = ()) -> None:
         self.nodes: list[NodeSeen] = []
         self.hints: list[JobKey] = []
         self.told: list[tuple[str, str, bool]] = []
@@ -65,7 +67,7 @@ class Watch:
                 ),
                 served=lambda: knows_trainjobs(api),
                 stop=self.stop,
-                nodes=nodes,
+                also=also,
             )
         )
 
@@ -115,11 +117,11 @@ def watch_it(
     story: Callable[[Watch], Awaitable[None]],
     *flags: str,
     kubeconfig: Path | None = None,
-    nodes: bool = False,
+    also: Collection[Also] = (),
 ) -> Watch:
     async def run() -> Watch:
         api = await Api.connect(kubeconfig=str(kubeconfig or server.kubeconfig))
-        watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api, nodes)
+        watch = Watch(read_settings(["--runtime-image", "x", *flags], POD), api, also)
         try:
             await story(watch)
             watch.stop.set()
@@ -163,6 +165,27 @@ def test_jobs_and_their_pods_give_hints_and_nothing_is_written(server: ApiServer
     assert not any("stranger" in hint[1] for hint in watch.hints)
     job = server.request("GET", f"{JOBS}/{name}")
     assert "annotations" not in job["metadata"] and "finalizers" not in job["metadata"]
+
+
+def test_services_with_a_jobs_label_are_told_as_long_as_they_bear_it(server: ApiServer) -> None:
+    def made(name: str, labels: dict[str, str]) -> None:
+        spec = {"clusterIP": "None", "selector": {"a": "b"}}
+        server.request("POST", SERVICES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
+    async def story(watch: Watch) -> None:
+        await watch.watching()
+        await watch.until(lambda: bool(watch.watches("services")))
+        assert watch.gaps == 3, "the first lists of jobs, of pods and of Services"
+        await asyncio.to_thread(made, "stranger", {"app": "web"})
+        await asyncio.to_thread(made, "served", {contract.LABEL_JOB: "served"})
+        await watch.until(lambda: ("Service", "served", False) in watch.told)
+        unlabelled = {"metadata": {"labels": {contract.LABEL_JOB: None}}}
+        await asyncio.to_thread(server.request, "PATCH", f"{SERVICES}/served", unlabelled)
+        await watch.until(lambda: ("Service", "served", True) in watch.told)
+
+    watch = watch_it(server, story, also={Also.SERVICES})
+    assert ("Service", "stranger", False) not in watch.told and ("default", "served") in watch.hints
+    assert all(query["labelSelector"] == [contract.LABEL_JOB] for query in watch.watches("services"))
 
 
 def test_a_right_that_is_taken_away_ends_the_watch_with_a_sentence(
@@ -220,4 +243,4 @@ def test_nodes_that_are_about_to_go_are_told_and_their_heartbeats_are_not(server
         await asyncio.to_thread(server.request, "DELETE", "/api/v1/nodes/node-a")
         await watch.until(lambda: watch.nodes[2:] == [leaving, NodeSeen("node-a", None)])
 
-    watch_it(server, story, nodes=True)
+    watch_it(server, story, also={Also.NODES})

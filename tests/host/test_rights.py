@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from trainjob_operator.cluster import Manifest
-from trainjob_operator.k8s.rights import RULES, Right, Where, missing_rights, needed_rights
+from trainjob_operator.k8s.rights import RULES, Also, Right, Where, may_also_watch, missing_rights, needed_rights
 
 NAMES = {"lease": "the-lease", "secret": "the-secret", "service": "the-service", "claim": "the-claim"}
 
@@ -79,6 +79,16 @@ def test_every_denied_right_is_found_and_said_in_one_line() -> None:
     for right in missing:
         assert "\n" not in right.missing()
         assert "namespace team" in right.missing()
+
+
+def test_what_may_be_watched_beside_jobs_and_pods_is_asked_for_where_the_jobs_are() -> None:
+    assert asyncio.run(may_also_watch(_Judge(), ())) == {Also.NODES, Also.SERVICES}
+    assert asyncio.run(may_also_watch(_Judge("watch services"), ())) == {Also.NODES}
+    judge = _Judge()
+    assert asyncio.run(may_also_watch(judge, ("a", "b"))) == {Also.SERVICES}, "nodes are nobody's in a namespace"
+    assert {(asked["verb"], asked["resource"], asked["namespace"]) for asked in judge.asked} == {
+        (verb, "services", namespace) for verb in ("list", "watch") for namespace in ("a", "b")
+    }
 
 
 def test_a_named_right_is_said_with_its_name() -> None:

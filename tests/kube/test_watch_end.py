@@ -57,7 +57,7 @@ async def watched(said: list[str]) -> None:
         on_call=lambda *call: None,
     )
     settings = read_settings(["--runtime-image", "x"], POD)
-    gone = await host._watch_once(settings, connect, ears, asyncio.Event(), nodes=False)
+    gone = await host._watch_once(settings, connect, ears, asyncio.Event(), also=())
     assert not gone
     said.append("the watch is over")
 

@@ -20,9 +20,12 @@ from support.clusters import manifest, plain_pod
 from support.kube_world import JOBS, Watch, children_are_gone, set_status, start_pod, tell_of_changes
 from support.patience import HANG_S
 from support.virtual_time import VirtualClock, run_virtual
+from trainjob_api import contract
 from trainjob_operator.cluster import Cluster, Conflict, Manifest, Mark, News, NotFound, Rejected, Seen
+from trainjob_operator.core.pods.objects import headless_service
 from trainjob_operator.k8s.kube import KubeCluster
 from trainjob_operator.k8s.kubeapi import Api
+from trainjob_operator.manifests import read_job
 from trainjob_operator.memory import MemoryCluster
 
 Test = Callable[[], Awaitable[None]]
@@ -82,7 +85,7 @@ def kube(apiserver: ApiServer, api_namespace: str) -> Iterator[Bench]:
     """A real API server; what kopf tells the operator there, `tell_of_changes` does here."""
     with asyncio.Runner() as runner:
         api = runner.run(Api.connect(kubeconfig=str(apiserver.kubeconfig)))
-        cluster = KubeCluster(api, (api_namespace,))
+        cluster = KubeCluster(api, (api_namespace,), services=True)
 
         async def watched(main: Awaitable[None]) -> None:
             watch = Watch(api, api_namespace)
@@ -552,6 +555,48 @@ def test_the_watch_starts_with_what_there_is_and_tells_what_changes(bench: Bench
             await bench.cluster.delete_pod(bench.namespace, "digits-1", pod["metadata"]["uid"], 0)
             while (news := await told(watch)) != gone:
                 assert news == lives, "it is marked before it goes"
+
+    bench.run(main())
+
+
+def test_the_watch_tells_of_a_service_that_bears_a_jobs_label(bench: Bench) -> None:
+    async def main() -> None:
+        job = read_job(await a_job(bench))
+        made = await bench.cluster.create_service(bench.namespace, headless_service(job))
+        there, gone = (("Service", "digits", made["metadata"]["uid"], ended) for ended in (False, True))
+        listed = {("TrainJob", "digits", job.metadata.uid, False), there}
+        async with contextlib.aclosing(bench.cluster.watch()) as watch:  # type: ignore[type-var]
+            assert await told(watch) == (Mark.BEGIN,)
+            assert {await told(watch), await told(watch)} == listed
+            assert await told(watch) == (Mark.COMPLETE,)
+            await bench.cluster.create_service(bench.namespace, {"metadata": {"name": "other"}, "spec": made["spec"]})
+            spec = {"selector": {"a": "b"}}
+            patched = await bench.cluster.patch_service(bench.namespace, "digits", {"spec": spec})
+            while (news := await anext(watch)).manifest["spec"].get("selector") != patched["spec"]["selector"]:
+                assert (news.kind, news.manifest["metadata"]["name"], news.manifest["metadata"]["uid"], False) in listed
+            await bench.cluster.delete_job(bench.namespace, "digits", job.metadata.uid)
+            while await told(watch) != gone:
+                pass
+
+    bench.run(main())
+
+
+def test_a_pod_that_loses_its_label_is_gone_to_the_watch(bench: Bench) -> None:
+    async def main() -> None:
+        job = await a_job(bench)
+        pod = await bench.cluster.create_pod(bench.namespace, plain_pod("digits-0", owner=job))
+        uid = pod["metadata"]["uid"]
+        async with contextlib.aclosing(bench.cluster.watch()) as watch:  # type: ignore[type-var]
+            while await told(watch) != (Mark.COMPLETE,):
+                pass
+            unlabelled = {"metadata": {"labels": {contract.LABEL_JOB: None}}}
+            await bench.cluster.patch_pod(bench.namespace, "digits-0", uid, unlabelled)
+            while not (isinstance(news := await anext(watch), Seen) and news.gone):
+                pass
+            metadata = news.manifest["metadata"]
+            assert (news.key, metadata["uid"]) == ((bench.namespace, "digits"), uid)
+            assert "deletionTimestamp" not in metadata and contract.LABEL_JOB in metadata["labels"]
+            assert int(metadata["resourceVersion"]) > int(pod["metadata"]["resourceVersion"])
 
     bench.run(main())
 

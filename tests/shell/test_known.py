@@ -14,6 +14,7 @@ from support.clusters import NAMESPACE, manifest, plain_pod, stored_job
 from support.virtual_time import EPOCH
 from trainjob_operator.cluster import Manifest, Seen
 from trainjob_operator.core.model import ServiceView
+from trainjob_operator.core.pods.objects import headless_service
 from trainjob_operator.loop.known import Known
 from trainjob_operator.loop.known_job import READ_AGAIN_S
 from trainjob_operator.loop.observe import Sight, in_order
@@ -42,6 +43,7 @@ class Bench:
         stored_job(self.cluster)
         self.known = Known()
         self.job = self.stored(slots=slots)
+        self._first = read_job(self.job)
 
     def stored(self, **status: Any) -> Manifest:
         """The job, with a new status."""
@@ -55,20 +57,29 @@ class Bench:
         pod["metadata"]["namespace"] = NAMESPACE
         return self.cluster.add_pod({**pod, **changes})
 
+    def service(self, **spec: Any) -> Manifest:
+        """Its Service as it is, made if it is not there; or with another spec."""
+        if not self.cluster._store.select("Service"):
+            self.cluster._store.create("Service", {"kind": "Service", **headless_service(self._first)})
+        return self.cluster._store.update("Service", *KEY, lambda found: found["spec"].update(spec))
+
+    def service_seen(self, now: float) -> tuple[bool, float]:
+        """Whether the job has its Service as far as is known, and how old that is."""
+        sight = self.known.sight(KEY, now)
+        assert sight is not None
+        return sight.service is not None and sight.service.owned, sight.service_age_s
+
     def phase(self, name: str, phase: str) -> Manifest:
         return self.cluster.set_pod_status(NAMESPACE, name, {"phase": phase})
 
     def tell(self, *manifests: Manifest, gone: bool = False) -> list[bool]:
-        return [
-            self.known.told(Seen("TrainJob" if "workers" in found["spec"] else "Pod", KEY, found, gone))
-            for found in manifests
-        ]
+        return [self.known.told(Seen(found["kind"], KEY, found, gone)) for found in manifests]
 
     def began(self, *manifests: Manifest) -> Bench:
         self.known.begin()
         self.tell(self.job, *manifests)
         assert self.known.complete(0.0) == [KEY]
-        self.known.served(KEY, SERVICE, 0.0)
+        self.known.served(KEY, self.service(), 0.0)
         return self
 
     def read(self, *pods: Manifest) -> tuple[Sight, list[Manifest]]:
@@ -262,8 +273,6 @@ def test_what_is_told_during_a_list_is_merged_with_it() -> None:
         bench.tell(goes, gone=True)
         reading.take(*listed, 5.0)
     assert bench.phases() == {"digits-0": "Running", "digits-2": "Pending"}
-    sight = bench.known.sight(KEY, 7.0)
-    assert sight is not None and sight.service_age_s == 2.0
 
 
 def test_a_pod_that_a_list_does_not_show_any_more_is_not_known() -> None:
@@ -327,9 +336,100 @@ def test_after_two_hours_a_job_is_read_again_but_no_finished_one() -> None:
 def test_a_foreign_service_is_looked_for_again_each_time() -> None:
     bench = Bench()
     bench.began(bench.pod())
-    bench.known.served(KEY, ServiceView(name="digits", owned=False), 0.0)
+    foreign = bench.service()
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "somebody"
+    bench.known.served(KEY, foreign, 0.0)
     sight = bench.known.sight(KEY, 1.0)
-    assert sight is not None and sight.service_age_s >= READ_AGAIN_S
+    assert sight is not None and sight.service is not None and not sight.service.owned
+    assert sight.service_age_s >= READ_AGAIN_S
+
+
+def test_a_service_that_was_read_grows_old_and_one_that_the_watch_tells_of_does_not() -> None:
+    bench = Bench()
+    pod = bench.pod()
+    bench.began(pod)
+    assert bench.service_seen(7.0) == (True, 7.0)
+    assert bench.tell(bench.service()) == [False], "it is as it was read"
+    assert bench.service_seen(700.0) == (True, 0.0)
+    bench.known.begin()
+    bench.tell(bench.job, pod, bench.service())
+    bench.known.complete(0.0)
+    assert bench.service_seen(700.0) == (True, 0.0)
+
+
+def test_a_job_whose_pods_are_doubted_has_its_service_still() -> None:
+    bench = Bench("")
+    bench.began()
+    bench.tell(bench.service())
+    bench.known.doubt(KEY)
+    with bench.known.reading(KEY) as reading:
+        reading.take(Sight(job=read_job(bench.job), pods=(), service=SERVICE, read=True), [], 0.0)
+    assert bench.service_seen(700.0) == (True, 0.0)
+
+
+@pytest.mark.parametrize("order", ["told first", "answered first"])
+def test_a_service_that_was_put_right_is_right_whoever_says_so_first(order: str) -> None:
+    bench = Bench("")
+    bench.began()
+    wrong = bench.service(selector={"app": "web"})
+    assert bench.tell(wrong) == [True] and bench.service_seen(9.0) == (False, 0.0)
+    right = bench.service(selector={"trainjob.dev/job": "digits"})
+    if order == "told first":
+        bench.tell(right)
+    bench.known.served(KEY, right, 9.0)
+    assert bench.tell(wrong, right) == [False, False]
+    assert bench.service_seen(99.0) == (True, 0.0)
+
+
+def test_a_service_that_is_told_to_be_gone_must_be_read_and_no_late_answer_brings_it_back() -> None:
+    bench = Bench("")
+    bench.began()
+    made = bench.service()
+    bench.tell(made)
+    bench.cluster._store.delete("Service", *KEY)
+    last = {**made, "metadata": {**made["metadata"], "resourceVersion": str(bench.cluster._store._version)}}
+    assert bench.tell(last, gone=True) + bench.tell(last, gone=True) == [True, False]
+    bench.known.served(KEY, made, 1.0)
+    there, age_s = bench.service_seen(1.0)
+    assert not there and age_s >= READ_AGAIN_S
+    bench.known.served(KEY, None, 2.0)
+    assert bench.service_seen(5.0) == (False, 3.0)
+    bench.known.served(KEY, bench.service(), 6.0)
+    assert bench.service_seen(8.0) == (True, 2.0)
+
+
+def test_a_service_without_its_label_is_read_and_grows_old() -> None:
+    """To the watch it is gone."""
+    bench = Bench("")
+    bench.began()
+    bench.tell(bench.service())
+    unlabelled = bench.cluster._store.update(
+        "Service", *KEY, lambda found: found["metadata"].update(labels={"app": "web"})
+    )
+    assert bench.tell(unlabelled, gone=True) == [True]
+    bench.known.served(KEY, unlabelled, 1.0)
+    assert bench.service_seen(8.0) == (True, 7.0)
+
+
+def test_what_is_somebodys_of_a_service_is_no_news() -> None:
+    bench = Bench("")
+    bench.began()
+    bench.tell(bench.service())
+    annotated = bench.cluster._store.update(
+        "Service", *KEY, lambda found: found["metadata"].update(annotations={"owner": "me"})
+    )
+    other = {**annotated, "metadata": {**annotated["metadata"], "name": "digits-web", "uid": "other"}}
+    assert bench.tell(annotated, other) == [False, False]
+    assert bench.service_seen(9.0) == (True, 0.0)
+
+
+def test_nothing_is_kept_of_the_service_of_a_job_that_is_gone() -> None:
+    bench = Bench("")
+    bench.began()
+    bench.tell(bench.service())
+    bench.known.gone(KEY)
+    assert bench.tell(bench.service(), gone=True) == [False]
+    assert not bench.known._services._known
 
 
 def test_which_missing_pods_were_deleted_and_which_only_lost_their_label() -> None:

@@ -18,7 +18,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Conflict, JobKey, NotFound, Rejected, Unavailable
 from trainjob_operator.core.model import AgentView, PodPhase, PodView
 from trainjob_operator.core.phrases import how_pod_ended
-from trainjob_operator.loop.observe import complete, observe, read
+from trainjob_operator.loop.observe import complete, observe, read, served_now
 from trainjob_operator.manifests import UnreadableJob, pod_view, read_job, serves
 from trainjob_operator.memory import Call, MemoryCluster, Moment
 from trainjob_operator.pod_events import node_in
@@ -590,7 +590,7 @@ def test_the_last_word_of_a_member_whose_pod_is_gone_is_seen() -> None:
         pod = plain_pod("digits-1", owner=cluster.job(*job.key), slot=1)
         pod["metadata"]["uid"] = "gone"
         pod["status"] = {"phase": "Failed", "containerStatuses": [container("trainer", terminated=end)]}
-        sight, _ = await read(cluster, job)
+        sight, _ = await read(cluster, job, served_now(cluster, job))
         seen = await complete(cluster, replace(sight, went={1: pod_view(pod, job)}), silent, EPOCH)
         assert [rank["kind"] for rank in seen.parted[1].ranks] == [contract.END_EXCEPTION]
 
@@ -621,7 +621,7 @@ def test_the_node_of_a_member_that_was_seen_to_go_tells_whether_it_was_taken_awa
 
         cluster.faults = note
         went = {1: PodView(slot=1, name="digits-1", uid="u1", node="node-2", phase=PodPhase.RUNNING)}
-        sight, _ = await read(cluster, job, went={"digits-1"})
+        sight, _ = await read(cluster, job, served_now(cluster, job), went={"digits-1"})
         seen = await complete(cluster, replace(sight, went=went), silent, EPOCH, EPOCH + timedelta(seconds=90))
         assert seen.disruptions == ({1: told} if told else {})
         assert "list_pod_events" not in asked and "get_node" in asked

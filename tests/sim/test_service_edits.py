@@ -50,6 +50,55 @@ def test_an_edited_service_is_put_right_before_the_next_attempt(edit: dict[str, 
     run_virtual(main())
 
 
+@pytest.mark.parametrize("edit", [None, *EDITS.values()], ids=["deleted", *EDITS])
+def test_what_becomes_of_a_service_is_mended_while_its_job_trains(edit: dict[str, Any] | None) -> None:
+    """The watch tells of it."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_training()
+            await asyncio.sleep(120.0)
+            before = service(sim)
+            if edit is None:
+                sim.cluster._store.delete("Service", NAMESPACE, "digits")
+            else:
+                sim.cluster._store.update("Service", NAMESPACE, "digits", lambda found: found["spec"].update(edit))
+            await asyncio.sleep(5.0)
+            assert service(sim)["spec"] == before["spec"] and len(told(sim)) == 1
+            sim.calls.clear()
+            await asyncio.sleep(600.0)
+            assert not any("service" in call.verb for call, _ in sim.calls), "it is known to be right"
+            assert sim.job().status.attempt is not None and sim.job().status.attempt.number == 1
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("then", ["nothing", "deleted", "changed"])
+def test_a_service_without_its_label_is_read_before_the_next_attempt(then: str) -> None:
+    """To the watch it is gone."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:
+            sim.cluster.create_job(manifest())
+            await sim.until_training()
+            await asyncio.sleep(120.0)
+            store, before = sim.cluster._store, service(sim)
+            store.update("Service", NAMESPACE, "digits", lambda found: found["metadata"].update(labels={}))
+            await asyncio.sleep(60.0)
+            if then == "deleted":
+                store.delete("Service", NAMESPACE, "digits")
+            elif then == "changed":
+                store.update("Service", NAMESPACE, "digits", lambda found: found["spec"].update(selector={"a": "b"}))
+            sim.calls.clear()
+            sim.world.fail_rank(sim.agent(1))
+            await sim.until_training(attempt=2)
+            assert any(call.verb == "get_service" for call, _ in sim.calls)
+            assert service(sim)["spec"] == before["spec"] and len(told(sim)) == (then != "nothing")
+
+    run_virtual(main())
+
+
 def test_a_deleted_service_is_made_again() -> None:
     async def main() -> None:
         async with Simulation(seed=1, pace=Pace(report=10**6)) as sim:

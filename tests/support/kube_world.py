@@ -17,13 +17,14 @@ from cluster.apiserver import ApiServer
 from support.patience import HANG_S
 from trainjob_api import contract
 from trainjob_operator.cluster import Manifest, NotFound, Unavailable
-from trainjob_operator.k8s.kube import KubeCluster, seen_job, seen_pod
+from trainjob_operator.k8s.kube import KubeCluster, seen_job, seen_pod, seen_service
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import ChangeType, ObjectChange
 
 LOOK_S = 0.03
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/{{}}/{contract.PLURAL}"
 PODS = "/api/v1/namespaces/{}/pods"
+SERVICES = "/api/v1/namespaces/{}/services"
 
 
 async def until(condition: Callable[[], object], what: str, within_s: float = HANG_S) -> None:
@@ -48,13 +49,13 @@ def frozen(server: ApiServer, api: Api, timeout_s: float = 0.5) -> Iterator[None
 
 
 class Watch:
-    """Every change of a namespace's TrainJobs and pods, in the order of each kind, starting with what there is."""
+    """Every change of a namespace's TrainJobs, pods and Services, in the order of each kind, starting with what there is."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api
         self._namespace = namespace
         self._changes: asyncio.Queue[ObjectChange] = asyncio.Queue()
-        self._to_list = 2
+        self._to_list = 3
         self.open = asyncio.Event()
         """What happens from now on will be told."""
         self.seen: dict[tuple[str, str], Manifest] = {}
@@ -65,6 +66,7 @@ class Watch:
         async with asyncio.TaskGroup() as following:
             following.create_task(self._follow(contract.KIND, JOBS.format(self._namespace)))
             following.create_task(self._follow("Pod", PODS.format(self._namespace)))
+            following.create_task(self._follow("Service", SERVICES.format(self._namespace)))
             while True:
                 change = await self._changes.get()
                 address = (change.kind, change.object["metadata"]["uid"])
@@ -107,13 +109,14 @@ class Watch:
 
 
 async def tell_of_changes(watch: Watch, cluster: KubeCluster) -> None:
-    """What the host does with kopf: each change of a job or of one of its pods is handed over."""
+    """What the host does with kopf: each change of a job, or of a child that bears its label, is handed over."""
     async for change in watch.changes():
         gone = change.type is ChangeType.DELETED
         if change.kind == contract.KIND:
             cluster.tell(seen_job(change.object, gone))
         elif contract.LABEL_JOB in change.object["metadata"].get("labels", {}):
-            cluster.tell(seen_pod(change.object, gone))
+            seen = seen_pod if change.kind == "Pod" else seen_service
+            cluster.tell(seen(change.object, gone))
 
 
 async def start_pod(api: Api, namespace: str, name: str, node: str = "node-1", status: Manifest | None = None) -> None:

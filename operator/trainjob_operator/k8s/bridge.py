@@ -23,7 +23,7 @@ from trainjob_api import contract
 from trainjob_operator.cluster import NodeSeen, Seen
 from trainjob_operator.k8s.kubeapi import Connection
 
-_LISTED = (f"/{contract.PLURAL}", "/pods")
+_LISTED = (f"/{contract.PLURAL}", "/pods", "/services")
 """How the paths of the lists end."""
 
 Connect = Callable[[], Awaitable[Connection]]
@@ -37,7 +37,7 @@ class Ears:
     """Who is told what the watch sees."""
 
     tell: Callable[[Seen | NodeSeen], None]
-    """A job or one of its pods is so, or is gone; or what is to become of a node."""
+    """A job, or a child of one, is so, or is gone; or what is to become of a node."""
     missed: Callable[[], None]
     """Objects were listed: what was deleted before this may never be told."""
     alive: Callable[[], None]
@@ -64,7 +64,7 @@ class Bridge:
         self._ears = ears
         self._lock = threading.Lock()
         self._seen: dict[str | tuple[str], Seen | NodeSeen] = {}
-        """Jobs and pods by UID, nodes by a tuple of their name."""
+        """Jobs and their children by UID, nodes by a tuple of their name."""
         self._nodes: dict[str, NodeSeen] = {}
         """By name, as it was told last: of nodes that nothing happens to each is told once."""
         self._closed = False

@@ -1,5 +1,5 @@
-"""Watches TrainJobs and their pods with kopf, and hands over every state of every object that it sees. The one importer
-of kopf.
+"""Watches TrainJobs, their pods and Services with kopf, and hands over every state of every object that it sees. The
+one importer of kopf.
 
 Called by `__main__.py` on the replica that leads. Kopf is used for what it is good at (listing, watching, reconnecting)
 and for nothing else: no handlers but `on.event`, no state on objects, so it makes no write. When it has to list anew,
@@ -16,7 +16,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -25,7 +25,8 @@ import kopf
 from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError
 from trainjob_operator.k8s.bridge import Bridge, Connect, Ears
-from trainjob_operator.k8s.kube import seen_job, seen_pod
+from trainjob_operator.k8s.kube import seen_job, seen_pod, seen_service
+from trainjob_operator.k8s.rights import Also
 from trainjob_operator.nodes import seen_node
 from trainjob_operator.process.settings import Settings
 
@@ -56,6 +57,7 @@ KIND_GONE = (
 )
 
 _PODS = ("", "v1", "pods")
+_SERVICES = ("", "v1", "services")
 _NODES = ("", "v1", "nodes")
 
 
@@ -70,9 +72,9 @@ async def watch_with_kopf(
     ears: Ears,
     served: Callable[[], Awaitable[bool]],
     stop: asyncio.Event,
-    nodes: bool = False,
+    also: Collection[Also] = (),
 ) -> None:
-    """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes. `nodes`: they
+    """Tell until `stop` is set: every job and pod when it begins and after a gap, then each that changes. `also`: what
     may be watched too.
 
     When the kind disappears (its CustomResourceDefinition was deleted) it is waited for: `served` says that it is back.
@@ -82,7 +84,7 @@ async def watch_with_kopf(
     clock, rests = asyncio.get_running_loop().time, Rests()
     while not stop.is_set():
         begun = clock()
-        gone = await _watch_once(settings, connect, ears, stop, nodes)
+        gone = await _watch_once(settings, connect, ears, stop, also)
         if stop.is_set():
             return
         if not gone:
@@ -127,11 +129,13 @@ async def _rest(seconds: float, stop: asyncio.Event) -> None:
             await stop.wait()
 
 
-async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event, nodes: bool) -> bool:
+async def _watch_once(
+    settings: Settings, connect: Connect, ears: Ears, stop: asyncio.Event, also: Collection[Also]
+) -> bool:
     """Until `stop` is set, the kind is gone, or a list has expired; whether it is gone. Raises WatchEnded."""
     bridge = Bridge(asyncio.get_running_loop(), connect, ears)
     halt = threading.Event()
-    thread = threading.Thread(target=_run, args=(settings, bridge, halt, nodes), name="watch", daemon=True)
+    thread = threading.Thread(target=_run, args=(settings, bridge, halt, also), name="watch", daemon=True)
     thread.start()
     stopped = asyncio.create_task(stop.wait(), name="watch-stop")
     waits: set[asyncio.Future[Any]] = {stopped, bridge.broke, bridge.useless}
@@ -151,11 +155,11 @@ async def _watch_once(settings: Settings, connect: Connect, ears: Ears, stop: as
     return bridge.useless.done() and bridge.useless.result() == HTTPStatus.NOT_FOUND
 
 
-def _run(settings: Settings, bridge: Bridge, halt: threading.Event, nodes: bool) -> None:
+def _run(settings: Settings, bridge: Bridge, halt: threading.Event, also: Collection[Also]) -> None:
     """The thread: kopf's whole life."""
     said = ""
     try:
-        asyncio.run(_operate(settings, bridge, halt, nodes))
+        asyncio.run(_operate(settings, bridge, halt, also))
     except BaseException as error:  # a thread's top: whatever ends kopf must be told to the process
         said = _words(error)
     finally:
@@ -167,11 +171,11 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
 
 
-async def _operate(settings: Settings, bridge: Bridge, halt: threading.Event, nodes: bool) -> None:
+async def _operate(settings: Settings, bridge: Bridge, halt: threading.Event, also: Collection[Also]) -> None:
     others = asyncio.all_tasks()
     try:
         tasks = await kopf.spawn_tasks(
-            registry=_registry(bridge, nodes),
+            registry=_registry(bridge, also),
             settings=_kopf_settings(),
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
@@ -196,7 +200,7 @@ def _gave_up(bridge: Bridge, task: asyncio.Task[None]) -> None:
         bridge.gave_up(_words(error))
 
 
-def _registry(bridge: Bridge, nodes: bool) -> kopf.OperatorRegistry:
+def _registry(bridge: Bridge, also: Collection[Also]) -> kopf.OperatorRegistry:
     """Our own registry: kopf's global one would try every client library it finds for a login."""
     registry = kopf.OperatorRegistry()
 
@@ -213,7 +217,13 @@ def _registry(bridge: Bridge, nodes: bool) -> kopf.OperatorRegistry:
     async def pod_changed(event: Any, **_: Any) -> None:
         bridge.tell(seen_pod(event["object"], event["type"] == "DELETED"))
 
-    if nodes:
+    if Also.SERVICES in also:
+
+        @kopf.on.event(*_SERVICES, registry=registry, labels={contract.LABEL_JOB: kopf.PRESENT})
+        async def service_changed(event: Any, **_: Any) -> None:
+            bridge.tell(seen_service(event["object"], event["type"] == "DELETED"))
+
+    if Also.NODES in also:
 
         @kopf.on.event(*_NODES, registry=registry)
         async def node_changed(event: Any, **_: Any) -> None:
@@ -232,6 +242,7 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     # The API server filters; kopf's own filters come after all the work of an event is done.
     settings.watching.label_selectors[_PODS] = contract.LABEL_JOB
+    settings.watching.label_selectors[_SERVICES] = contract.LABEL_JOB
     settings.watching.server_timeout = REOPEN_S
     settings.watching.inactivity_timeout = INACTIVE_S
     settings.watching.chunk_size = CHUNK

@@ -15,7 +15,7 @@ from trainjob_api import contract
 from trainjob_operator.clock import Clock, SystemClock
 from trainjob_operator.cluster import Conflict, JobKey, Manifest, Mark, News, NodeSeen, NotFound, Seen
 from trainjob_operator.k8s.kubeapi import Api, segment
-from trainjob_operator.k8s.lean import pod_in_short
+from trainjob_operator.k8s.lean import pod_in_short, service_in_short
 
 GAP_SETTLES_S = 0.2
 """After a gap (of one kind, in one namespace) others are waited for so long, so that all is listed once."""
@@ -26,10 +26,15 @@ _JOBS = f"/apis/{contract.API_VERSION}"
 
 
 class KubeCluster:
-    """TrainJobs of these namespaces, or of all; see `Cluster` for what each verb promises."""
+    """TrainJobs of these namespaces, or of all; see `Cluster` for what each verb promises. `services`: they may be
+    watched.
+    """
 
-    def __init__(self, api: Api, namespaces: tuple[str, ...] = (), clock: Clock | None = None) -> None:
+    def __init__(
+        self, api: Api, namespaces: tuple[str, ...] = (), clock: Clock | None = None, *, services: bool = False
+    ) -> None:
         self._api = api
+        self._services = services
         self._namespaces = namespaces
         self._clock = clock or SystemClock()
         self._feeds: list[_Feed] = []
@@ -108,15 +113,16 @@ class KubeCluster:
 
     async def get_service(self, namespace: str, name: str) -> Manifest:
         """See Cluster."""
-        return await self._api.get(_core(namespace, "services", name))
+        return service_in_short(await self._api.get(_core(namespace, "services", name)))
 
     async def create_service(self, namespace: str, service: Manifest) -> Manifest:
         """See Cluster."""
-        return await self._api.create(_core(namespace, "services"), {"apiVersion": "v1", "kind": "Service", **service})
+        whole = {"apiVersion": "v1", "kind": "Service", **service}
+        return service_in_short(await self._api.create(_core(namespace, "services"), whole))
 
     async def patch_service(self, namespace: str, name: str, patch: Manifest) -> Manifest:
         """See Cluster."""
-        return await self._api.merge_patch(_core(namespace, "services", name), patch)
+        return service_in_short(await self._api.merge_patch(_core(namespace, "services", name), patch))
 
     # --- Events -------------------------------------------------------------------------------------------------------
 
@@ -179,15 +185,19 @@ class KubeCluster:
             self._feeds.remove(feed)
 
     async def _all(self) -> AsyncIterator[Seen]:
-        """Every job, and every pod that bears a job's label."""
-        for prefix in [f"/namespaces/{segment(name)}" for name in self._namespaces] or [""]:
+        """Every job, and every pod and Service that bears a job's label."""
+        prefixes = [f"/namespaces/{segment(name)}" for name in self._namespaces] or [""]
+        for prefix in prefixes:
             async for page in self._api.pages(f"{_JOBS}{prefix}/{contract.PLURAL}"):
                 for job in page:
                     yield seen_job(job)
-        for prefix in [f"/namespaces/{segment(name)}" for name in self._namespaces] or [""]:
-            async for page in self._api.pages(f"/api/v1{prefix}/pods", {"labelSelector": contract.LABEL_JOB}):
-                for pod in page:
-                    yield seen_pod(pod)
+        children = [("pods", seen_pod), *([("services", seen_service)] if self._services else [])]
+        for plural, seen in children:
+            for prefix in prefixes:
+                path = f"/api/v1{prefix}/{plural}"
+                async for page in self._api.pages(path, {"labelSelector": contract.LABEL_JOB}):
+                    for child in page:
+                        yield seen(child)
 
 
 def seen_job(job: Manifest, gone: bool = False) -> Seen:
@@ -200,6 +210,13 @@ def seen_pod(pod: Manifest, gone: bool = False) -> Seen:
     """A pod was seen that bears a job's label."""
     metadata = pod["metadata"]
     return Seen("Pod", (metadata["namespace"], metadata["labels"][contract.LABEL_JOB]), pod_in_short(pod), gone)
+
+
+def seen_service(service: Manifest, gone: bool = False) -> Seen:
+    """A Service was seen that bears a job's label."""
+    metadata = service["metadata"]
+    key = metadata["namespace"], metadata["labels"][contract.LABEL_JOB]
+    return Seen("Service", key, service_in_short(service), gone)
 
 
 class _Feed:

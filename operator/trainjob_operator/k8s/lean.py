@@ -1,5 +1,5 @@
-"""What the API server sends, without what nobody reads: of a list `managedFields`, about half of each object, and of a
-pod nearly all of its spec.
+"""What the API server sends, without what nobody reads: of a list `managedFields`, about half of each object, of a pod
+nearly all of its spec, of a Service what the cluster adds.
 
 Used by `kubeapi.py` before a list is parsed, since parsing holds the event loop, and by `kube.py` for the pods in it,
 which as objects take ten times as much memory as their text: the list of a job of thousands must fit beside all else.
@@ -64,6 +64,8 @@ _OF_METADATA = (
 )
 _LABELS = (contract.LABEL_JOB, contract.LABEL_SLOT, contract.LABEL_MAKE)
 _OF_OWNER = ("uid", "controller")
+_SERVICE_LABELS = (contract.LABEL_JOB, contract.LABEL_MANAGED_BY)
+_OF_SERVICE = ("clusterIP", "selector", "ports", "publishNotReadyAddresses")
 _OF_SPEC = ("nodeName", "priority", "terminationGracePeriodSeconds", "readinessGates")
 _OF_CONTAINER = ("name", "restartPolicy", "restartPolicyRules")
 _OF_ENV = (contract.ENV_COORDINATOR_CA, contract.ENV_COORDINATOR_CA_FILE)
@@ -84,10 +86,23 @@ def pod_in_short(pod: Manifest) -> Manifest:
     }
 
 
-def _metadata(metadata: Manifest) -> Manifest:
+def service_in_short(service: Manifest) -> Manifest:
+    """The Service with what `loop/services.py` looks at (a test compares)."""
+    return {
+        "metadata": _of_a_child(service["metadata"], _SERVICE_LABELS),
+        "spec": _some(service.get("spec") or {}, _OF_SERVICE),
+    }
+
+
+def _of_a_child(metadata: Manifest, labels: Iterable[str]) -> Manifest:
     short = _some(metadata, _OF_METADATA)
-    short["labels"] = {name: _shared(value) for name, value in _some(metadata.get("labels") or {}, _LABELS).items()}
+    short["labels"] = {name: _shared(value) for name, value in _some(metadata.get("labels") or {}, labels).items()}
     short["ownerReferences"] = [_some(owner, _OF_OWNER) for owner in metadata.get("ownerReferences") or ()]
+    return short
+
+
+def _metadata(metadata: Manifest) -> Manifest:
+    short = _of_a_child(metadata, _LABELS)
     authority = (metadata.get("annotations") or {}).get(contract.ANNOTATION_AUTHORITY)
     return short if authority is None else short | {"annotations": {contract.ANNOTATION_AUTHORITY: _shared(authority)}}
 

@@ -30,6 +30,13 @@ class Where(Enum):
     """Not in a namespace; needed by a cluster-wide installation alone."""
 
 
+class Also(Enum):
+    """What is watched beside jobs and their pods, where that is allowed."""
+
+    NODES = "nodes"
+    SERVICES = "services"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """One rule of a role."""
@@ -97,6 +104,14 @@ RULES = (
         resource="services",
         verbs=("get", "create", "patch"),
         why="a job's headless Service is made, and put right when somebody changed it",
+    ),
+    Rule(
+        where=Where.JOBS,
+        group="",
+        resource="services",
+        verbs=("list", "watch"),
+        why="a job's Service that somebody deleted or changed is put right at once, and not read before each start",
+        optional=True,
     ),
     Rule(
         where=Where.JOBS,
@@ -236,17 +251,25 @@ def needed_rights(namespaces: Iterable[str], own_namespace: str, names: Mapping[
     ]
 
 
-def node_rights(namespaces: Iterable[str]) -> list[Right]:
-    """To hear of nodes that are about to be taken away; none for an installation for some namespaces: it has no rights
-    beyond them.
-    """
+def watch_rights(also: Also, namespaces: Iterable[str]) -> list[Right]:
+    """To watch these too; none for nodes in an installation for some namespaces: it has no rights beyond them."""
     return [
-        Right(verb=verb, group=rule.group, resource=rule.resource, namespace="", name="", why=rule.why)
+        Right(verb=verb, group=rule.group, resource=rule.resource, namespace=namespace, name="", why=rule.why)
         for rule in RULES
-        if rule.resource == "nodes"
-        for _ in _places(rule.where, tuple(namespaces), "")
+        if rule.optional and rule.resource == also.value
+        for namespace in _places(rule.where, tuple(namespaces), "")
         for verb in ("list", "watch")
     ]
+
+
+async def may_also_watch(api: RightsApi, namespaces: Iterable[str]) -> frozenset[Also]:
+    """What the API server lets us watch beside jobs and pods. Raises ClusterError."""
+    served, allowed = tuple(namespaces), set()
+    for also in Also:
+        wanted = watch_rights(also, served)
+        if wanted and not await missing_rights(api, wanted):
+            allowed.add(also)
+    return frozenset(allowed)
 
 
 def _places(where: Where, jobs: tuple[str, ...], own_namespace: str) -> tuple[str, ...]:

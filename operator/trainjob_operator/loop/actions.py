@@ -21,7 +21,6 @@ from trainjob_operator.core.model import (
     EnsureService,
     Event,
     Installation,
-    ServiceView,
 )
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.pods.objects import worker_pod
@@ -79,7 +78,7 @@ class Hands:
         self.taken: set[str] = set()
         """Names of ours that pods bear already."""
         self.created: list[Manifest] = []
-        self.service: ServiceView | None = None
+        self.service: Manifest | None = None
         self.events: list[Event] = []
         """What was done about what others did."""
 

@@ -22,7 +22,6 @@ from trainjob_operator.core.model import (
     Event,
     Installation,
     Observed,
-    ServiceView,
 )
 from trainjob_operator.loop.actions import CreatesFailed, Hands, by_kind, creates_failed, together, words_of
 from trainjob_operator.loop.status_writes import write_status
@@ -44,7 +43,7 @@ class Applied:
     """Names that creates found taken: by somebody else's pod, or by one of ours that no list shows."""
     created: tuple[Manifest, ...] = ()
     """Pods, as the API server answered."""
-    service: ServiceView | None = None
+    service: Manifest | None = None
     """The Service that was made or put right, as the API server answered."""
     refused: frozenset[str] = frozenset()
     """UIDs of what the API server did not let us delete."""

@@ -1,11 +1,12 @@
-"""What the watch has told of jobs and pods, so that a turn that finds nothing to do asks the API server for nothing.
+"""What the watch has told of jobs and their children, so that a turn that finds nothing to do asks the API server for
+nothing.
 
 Kept by the reconciler and fed by `Cluster.watch`, by the lists of turns, and by the answers to our own writes. Of two
 states of one object the one with the higher resourceVersion counts, in whatever order they come. A job's pods count
 once they were listed: by the watch, up to its `Mark.COMPLETE`, or by a turn (`Reading`); what is told meanwhile is
 merged. When in doubt (a gap in the watch, an answer that did not come, a refused write) all of a job is dropped, and
-its next turn reads. The reconciler fences what it does about it: a write by the job's resourceVersion, a create by a
-list.
+its next turn reads. The reconciler fences what it does about it: a write by the job's resourceVersion, and a create by
+the write that lists its slot, or, of a slot that was listed before, by a list.
 """
 
 from __future__ import annotations
@@ -17,9 +18,19 @@ from dataclasses import replace
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey, Manifest, Seen
-from trainjob_operator.core.model import PodView, ServiceView
+from trainjob_operator.core.model import PodView
 from trainjob_operator.loop.departed import Departed
-from trainjob_operator.loop.known_job import KnownJob, Writing, is_at_rest, packed, version_of, wish_in, wish_of
+from trainjob_operator.loop.known_job import (
+    READ_AGAIN_S,
+    KnownJob,
+    Writing,
+    is_at_rest,
+    packed,
+    version_of,
+    wish_in,
+    wish_of,
+)
+from trainjob_operator.loop.known_services import KnownServices
 from trainjob_operator.loop.observe import Served, Sight, in_order
 from trainjob_operator.manifests import pod_view_of
 
@@ -37,12 +48,14 @@ class Known:
         """
         self._filling = False
         self._departed = Departed()
+        self._services = KnownServices()
 
     # --- Told by the watch --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """The watch begins, or had a gap: what was told is void, and everything there is will be told."""
         self._entries.clear()
+        self._services.begin()
         for reading in self._readings.values():
             reading.void = True
         self._filling = True
@@ -56,7 +69,8 @@ class Known:
 
     def told(self, seen: Seen) -> bool:
         """One object as it is now; whether that is news. What is told before all was is none: `complete` names it."""
-        news = self._job_told(seen) if seen.kind == contract.KIND else self._pod_told(seen)
+        told = {contract.KIND: self._job_told, "Pod": self._pod_told, "Service": self._services.told}
+        news = told[seen.kind](seen)
         return news and not self._filling
 
     def _job_told(self, seen: Seen) -> bool:
@@ -98,7 +112,7 @@ class Known:
         if entry is None:
             return True
         if seen.gone:
-            return entry.pods.pop(uid, None) is not None or entry.listed_at is None
+            return entry.drop(seen.key[1], seen.manifest) or entry.listed_at is None
         return self._put(entry, seen.key, seen.manifest)
 
     # --- Told by turns ------------------------------------------------------------------------------------------------
@@ -128,11 +142,9 @@ class Known:
         for pod in pods:
             self._pod_told(Seen("Pod", key, pod))
 
-    def served(self, key: JobKey, service: ServiceView | None, now: float | None) -> None:
-        """Its Service was read, or made; `now` None: it must be read before it counts."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            entry.service, entry.service_read_at = service, now
+    def served(self, key: JobKey, service: Manifest | None, now: float) -> None:
+        """Its Service was read, made or put right; None: there is none."""
+        self._services.read(key, service, now)
 
     def doubt(self, key: JobKey) -> None:
         """Something may be other than it was told: the next turn reads everything."""
@@ -145,6 +157,7 @@ class Known:
         self.doubt(key)
         self._newest.pop(key, None)
         self._departed.forget(key)
+        self._services.forget(key)
 
     def leave(self, key: JobKey) -> None:
         """The job is another's to look after: what it is good for alone is not kept."""
@@ -178,12 +191,15 @@ class Known:
     def sight(self, key: JobKey, now: float) -> Sight | None:
         """What is known of the job and its children; None: it must be read. Raises UnreadableJob."""
         entry = self._entries.get(key)
-        return entry.sight(now, self._went) if entry is not None and not self._filling else None
+        if entry is None or self._filling:
+            return None
+        return entry.sight(now, self._went, self._services.of)
 
-    def service(self, key: JobKey, now: float) -> Served | None:
+    def service(self, job: TrainJob, now: float) -> Served | None:
         """Its Service, where that need not be read again for its own sake."""
-        entry = self._entries.get(key)
-        return entry.served(now) if entry is not None else None
+        served = self._services.of(job, now)
+        is_good = served.service is not None and served.service.owned and served.age_s < READ_AGAIN_S
+        return served if is_good else None
 
     def _went(self, job: TrainJob, pods: Iterable[PodView]) -> Mapping[int, PodView]:
         there = {pod.name for pod in pods}
@@ -236,7 +252,7 @@ class Known:
         for manifest in (*manifests, *reading.told):
             if manifest["metadata"]["uid"] not in reading.gone:
                 self._put(entry, key, manifest)
-        entry.listed_at, entry.service, entry.service_read_at = now, sight.service, now - sight.service_age_s
+        entry.listed_at = now
         self._entries[key] = entry
 
     def _take_job(self, reading: Reading, manifest: Manifest) -> None:

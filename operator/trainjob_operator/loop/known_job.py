@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from trainjob_api.v1alpha1 import Metadata, TrainJob
 from trainjob_operator.cluster import Manifest, Seen
-from trainjob_operator.core.model import PodView, ServiceView
+from trainjob_operator.core.children import is_finished
+from trainjob_operator.core.model import PodView
 from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.observe import Served, Sight, in_order
 from trainjob_operator.manifests import pod_view_of, read_job
@@ -43,8 +44,10 @@ class KnownJob:
     """By UID."""
     listed_at: float | None = None
     """When `pods` were all there are; None: they may not be."""
-    service: ServiceView | None = None
-    service_read_at: float | None = None
+    left: set[int] = field(default_factory=set)
+    """Slots whose pods were told to be gone since then, and had been deleted or had ended: no read would find them. One
+    that shows neither may run on without its label.
+    """
 
     def put(self, name: str, manifest: Manifest) -> PodView | None:
         """The pod, if it is newer than what is known of it."""
@@ -54,7 +57,16 @@ class KnownJob:
             return None
         view = pod_view_of(manifest, name, self.uid)
         self.pods[metadata["uid"]] = _Pod(version, view)
+        self.left.discard(view.slot)
         return view
+
+    def drop(self, name: str, manifest: Manifest) -> bool:
+        """The pod is told to be gone, and was so last; whether it was known."""
+        metadata = manifest["metadata"]
+        known, last = self.pods.pop(metadata["uid"], None), pod_view_of(manifest, name, self.uid)
+        is_over = known is not None and last.owned and (last.deleting or is_finished(last))
+        self.left = self.left | {last.slot} if is_over else self.left - {last.slot}
+        return known is not None
 
     def read(self) -> TrainJob:
         """The job. Raises UnreadableJob."""
@@ -62,7 +74,12 @@ class KnownJob:
             self.job = read_job(json.loads(self.stored))
         return self.job
 
-    def sight(self, now: float, went: Callable[[TrainJob, Iterable[PodView]], Mapping[int, PodView]]) -> Sight | None:
+    def sight(
+        self,
+        now: float,
+        went: Callable[[TrainJob, Iterable[PodView]], Mapping[int, PodView]],
+        served: Callable[[TrainJob, float], Served],
+    ) -> Sight | None:
         """The job and its children; None: they must be read. Raises UnreadableJob."""
         job = self.read()
         if self.listed_at is None:
@@ -70,21 +87,18 @@ class KnownJob:
         pods = in_order(pod.view for pod in self.pods.values())
         finished = job.status.finished
         if not finished:
-            theirs = {pod.slot for pod in pods if pod.owned}
+            theirs = self.left | {pod.slot for pod in pods if pod.owned}
             complete = all(slot in theirs for slot in parse_slots(job.status.slots))
             if now - self.listed_at >= READ_AGAIN_S or not complete:
                 return None
-        foreign = self.service is not None and not self.service.owned
-        age = READ_AGAIN_S if self.service_read_at is None or foreign else now - self.service_read_at
+        found = served(job, now)
         return Sight(
-            job=job, pods=pods, service=self.service, service_age_s=0.0 if finished else age, went=went(job, pods)
+            job=job,
+            pods=pods,
+            service=found.service,
+            service_age_s=0.0 if finished else found.age_s,
+            went=went(job, pods),
         )
-
-    def served(self, now: float) -> Served | None:
-        """Its Service, where that need not be read again for its own sake."""
-        if self.service is None or not self.service.owned or self.service_read_at is None:
-            return None
-        return Served(self.service, now - self.service_read_at)
 
 
 @dataclass

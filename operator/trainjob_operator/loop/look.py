@@ -1,8 +1,10 @@
 """The look that a turn acts on: what the watch has told, read from the API server where that may not be all, and what
 is decided by it.
 
-Called by the reconciler, once a turn. A turn that finds nothing to do reads nothing; before something is created
-everything is read, and the Service before workers look each other up.
+Called by the reconciler, once a turn. A turn that finds nothing to do reads nothing. What the watch has told whole is
+enough to list a new slot, and to create its pod: whoever else has written the job has that write refused, and no pod of
+that slot was made before it. Before something is made again that was listed earlier everything is read, and before
+workers look each other up a Service that the watch does not tell of.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import JobKey
 from trainjob_operator.core.children import is_finished
 from trainjob_operator.core.decide import decide
@@ -18,10 +21,10 @@ from trainjob_operator.core.pods.naming import parse_slots
 from trainjob_operator.loop.authority import authority_lost, strangers
 from trainjob_operator.loop.known_job import READ_AGAIN_S, SERVICE_FRESH_S
 from trainjob_operator.loop.means import Means
-from trainjob_operator.loop.observe import Sight, complete, confirm, read
+from trainjob_operator.loop.observe import Served, Sight, complete, confirm, read
 from trainjob_operator.loop.remembered import Remembered
 from trainjob_operator.loop.server_clock import ServerClock
-from trainjob_operator.loop.services import read_service
+from trainjob_operator.loop.services import read_service, service_view
 from trainjob_operator.loop.status_writes import status_patch
 from trainjob_operator.manifests import read_job
 
@@ -41,14 +44,13 @@ class Look:
         """
         sight = self._remembered.known.sight(key, self._clock.monotonic()) or await self._read(key)
         if sight.service_age_s >= READ_AGAIN_S:
-            sight = await self._with_service(key, sight)
+            sight = await self._with_service(sight)
         observed, decision = await self._decide(key, sight, ca)
         if sight.service_age_s >= SERVICE_FRESH_S and _begins(observed, decision):
             # The workers are about to look each other up by name.
-            sight = await self._with_service(key, sight)
+            sight = await self._with_service(sight)
             observed, decision = await self._decide(key, sight, ca)
-        creates = any(isinstance(action, CreatePod | EnsureService) for action in decision.actions)
-        if not sight.read and (creates or _blames_a_pod_that_stands(observed, decision)):
+        if not sight.read and (_makes_again(observed, decision) or _blames_a_pod_that_stands(observed, decision)):
             sight = await self._read(key)
             observed, decision = await self._decide(key, sight, ca)
         if (decision.actions or decision.events) and not status_patch(observed.job, decision):
@@ -84,17 +86,24 @@ class Look:
             job = self._remembered.known.job(key) if self._remembered.known.is_listed(key) else None
             job = job or read_job(await self._cluster.get_job(*key))
             taken, went = self._remembered.creates[key].taken, self._remembered.known.went(key)
-            served = self._remembered.known.service(key, self._clock.monotonic())
-            sight, listed = await read(self._cluster, job, taken, went, served)
+            sight, listed = await read(self._cluster, job, self._served(job), taken, went)
             if listed is not None:
                 reading.take(sight, listed, self._clock.monotonic())
             sight = reading.with_told(sight)
         return self._remembered.known.with_departed(sight)
 
-    async def _with_service(self, key: JobKey, sight: Sight) -> Sight:
-        service = await read_service(self._cluster, sight.job)
-        self._remembered.known.served(key, service, self._clock.monotonic())
-        return replace(sight, service=service, service_age_s=0.0)
+    async def _served(self, job: TrainJob) -> Served:
+        known = self._remembered.known.service(job, self._clock.monotonic())
+        return known if known is not None else await self._served_now(job)
+
+    async def _served_now(self, job: TrainJob) -> Served:
+        service = await read_service(self._cluster, job)
+        self._remembered.known.served(job.key, service, self._clock.monotonic())
+        return Served(service_view(service, job))
+
+    async def _with_service(self, sight: Sight) -> Sight:
+        found = await self._served_now(sight.job)
+        return replace(sight, service=found.service, service_age_s=found.age_s)
 
 
 def _has_unlisted(observed: Observed) -> bool:
@@ -107,6 +116,17 @@ def _has_unlisted(observed: Observed) -> bool:
 def _begins(observed: Observed, decision: Decision) -> bool:
     old, new = observed.job.status.attempt, decision.status.attempt
     return new is not None and new.state == "Running" and (old is None or old.number != new.number)
+
+
+def _makes_again(observed: Observed, decision: Decision) -> bool:
+    """Whether something is made that may be there and was not told of. A pod of a slot that the same write lists for
+    the first time is not: nobody has made one before, and of two who take that slot one is refused.
+    """
+    listed = parse_slots(observed.job.status.slots)
+    return any(
+        isinstance(action, EnsureService) or (isinstance(action, CreatePod) and action.slot in listed)
+        for action in decision.actions
+    )
 
 
 def _blames_a_pod_that_stands(observed: Observed, decision: Decision) -> bool:

@@ -21,7 +21,7 @@ from trainjob_operator.core.model import AgentView, Observed, PodView, ServiceVi
 from trainjob_operator.core.moments import aware
 from trainjob_operator.core.obstacles import is_untold
 from trainjob_operator.core.pods.naming import parse_slots, pod_name
-from trainjob_operator.loop.services import read_service
+from trainjob_operator.loop.services import read_service, service_view
 from trainjob_operator.loop.side_by_side import side_by_side
 from trainjob_operator.manifests import pod_view, read_job
 from trainjob_operator.nodes import on_node, on_silent_node, why_taken
@@ -77,7 +77,7 @@ async def observe(
 ) -> Observed:
     """Read a job whole; see `read` and `complete`. Raises Conflict when it changed meanwhile."""
     job = read_job(await cluster.get_job(*key))
-    sight, _ = await read(cluster, job, taken)
+    sight, _ = await read(cluster, job, served_now(cluster, job), taken)
     await confirm(cluster, job)
     return await complete(cluster, sight, views, listening_since, now)
 
@@ -85,28 +85,28 @@ async def observe(
 async def read(
     cluster: Cluster,
     job: TrainJob,
+    served: Awaitable[Served],
     taken: Collection[str] = (),
     went: Collection[str] = (),
-    served: Served | None = None,
 ) -> tuple[Sight, list[Manifest] | None]:
     """The job's pods and its Service; and the pods as the list has them, None: there are others too, which no watch
-    tells of. `taken`: names that creates found taken; `went`: names of pods that were deleted; `served`: the Service as
-    it was read before, None: it is read now. Raises any ClusterError.
+    tells of. `taken`: names that creates found taken; `went`: names of pods that were deleted. Raises any ClusterError.
 
     If the job is the same after this (`confirm`, or a write that is bound to its resourceVersion), each of these pods
     was created before this status was written or under it, and one whose slot is missing is missing for good. Without
     that, a change of leadership (the old leader's last write still on its way) could have a fresh pod taken for a
     left-over.
     """
-    if served is None:
-        manifests, service = await asyncio.gather(cluster.list_pods(*job.key), read_service(cluster, job))
-        served = Served(service)
-    else:
-        manifests = await cluster.list_pods(*job.key)
+    manifests, found = await asyncio.gather(cluster.list_pods(*job.key), served)
     others = await _unlabelled(cluster, job, manifests, taken, went)
     pods = in_order(pod_view(manifest, job) for manifest in (*manifests, *others))
-    sight = Sight(job=job, pods=pods, service=served.service, service_age_s=served.age_s, read=True)
+    sight = Sight(job=job, pods=pods, service=found.service, service_age_s=found.age_s, read=True)
     return sight, None if others else manifests
+
+
+async def served_now(cluster: Cluster, job: TrainJob) -> Served:
+    """The job's Service, read."""
+    return Served(service_view(await read_service(cluster, job), job))
 
 
 async def confirm(cluster: Cluster, job: TrainJob) -> None:

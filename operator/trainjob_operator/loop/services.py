@@ -1,6 +1,7 @@
 """A job's headless Service as it should be: workers find each other by the names that it gives them.
 
-Services are not watched. One is read with a job's pods, before an attempt begins, and made or put right by `apply.py`.
+The watch tells of them where it may (`known_services.py`); else one is read with a job's pods, and before an attempt
+begins. Made or put right by `apply.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.cluster import Cluster, Conflict, Manifest, NotFound
 from trainjob_operator.core.model import Event, ServiceView
 from trainjob_operator.core.pods.objects import headless_service
-from trainjob_operator.manifests import owned_by, serves
+from trainjob_operator.manifests import owned_by, owner_of, serves
 
 Tell = Callable[[Event], None]
 
@@ -20,27 +21,41 @@ _OURS = ("selector", "ports", "publishNotReadyAddresses")
 """What of its spec counts, and can be changed."""
 
 
-async def read_service(cluster: Cluster, job: TrainJob) -> ServiceView | None:
-    """The Service of the job's name; None: there is none, or it is the job's and somebody has changed it."""
+async def read_service(cluster: Cluster, job: TrainJob) -> Manifest | None:
+    """The Service of the job's name; None: there is none."""
     try:
-        manifest = await cluster.get_service(*job.key)
+        return await cluster.get_service(*job.key)
     except NotFound:
         return None
-    return _view(manifest, job)
 
 
-async def ensure_service(cluster: Cluster, job: TrainJob, tell: Tell) -> ServiceView | None:
-    """Make it, or put it right: as `read_service`, as the API server answered. What others did to it is told. Raises
-    any ClusterError but that it is there.
+def service_view(manifest: Manifest | None, job: TrainJob) -> ServiceView | None:
+    """What counts of the Service of the job's name; None: there is none, or it is the job's and somebody has changed
+    it.
+    """
+    name, uid = job.metadata.name, job.metadata.uid
+    if manifest is None or (owned_by(manifest, uid) and _changed(manifest, job)):
+        return None
+    return ServiceView(name=name, owned=serves(manifest, name, uid))
+
+
+def are_alike(one: Manifest | None, other: Manifest | None) -> bool:
+    """Whether nothing that counts of a Service differs between two states."""
+    return _what_counts(one) == _what_counts(other)
+
+
+async def ensure_service(cluster: Cluster, job: TrainJob, tell: Tell) -> Manifest:
+    """Make it, or put it right; as the API server answered. What others did to it is told. Raises any ClusterError but
+    that it is there.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
     try:
         made = await cluster.create_service(namespace, headless_service(job))
     except Conflict:
-        return _view(await _put_right(cluster, job, tell), job)
+        return await _put_right(cluster, job, tell)
     if job.status.attempt is not None:
         tell(_restored(f"the Service {name} was deleted and is made again: workers find each other by it"))
-    return _view(made, job)
+    return made
 
 
 async def _put_right(cluster: Cluster, job: TrainJob, tell: Tell) -> Manifest:
@@ -57,11 +72,18 @@ async def _put_right(cluster: Cluster, job: TrainJob, tell: Tell) -> Manifest:
     return right
 
 
-def _view(manifest: Manifest, job: TrainJob) -> ServiceView | None:
-    name, uid = job.metadata.name, job.metadata.uid
-    if owned_by(manifest, uid) and _changed(manifest, job):
+def _what_counts(manifest: Manifest | None) -> object:
+    if manifest is None:
         return None
-    return ServiceView(name=name, owned=serves(manifest, name, uid))
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    return (
+        metadata["uid"],
+        owner_of(manifest),
+        bool(metadata.get("ownerReferences")),
+        [labels.get(name) for name in (contract.LABEL_JOB, contract.LABEL_MANAGED_BY)],
+        [spec.get(field) for field in (*_OURS, "clusterIP")],
+    )
 
 
 def _changed(manifest: Manifest, job: TrainJob) -> Manifest:

@@ -180,6 +180,7 @@ class MemoryCluster:
 
     async def watch(self) -> AsyncIterator[News]:
         """See Cluster."""
+        told: dict[str, Seen] = {}
         with self._watched() as (feed, first):
             yield Mark.BEGIN
             while True:
@@ -192,9 +193,9 @@ class MemoryCluster:
                     name = change.object["metadata"]["name"]
                     yield NodeSeen(name, None) if gone else seen_node(change.object)
                     continue
-                key = _job_of(change)
-                if key is not None:
-                    yield Seen(change.kind, key, change.object, change.type is ChangeType.DELETED)
+                seen = _seen(change, told)
+                if seen is not None:
+                    yield seen
 
     # --- A user's verbs ----------------------------------------------------------------------------------------------
 
@@ -383,10 +384,28 @@ class MemoryCluster:
         return result
 
 
+def _seen(change: ObjectChange, told: dict[str, Seen]) -> Seen | None:
+    """What a watch that selects by label tells of a change. `told`: what it told last of children, by UID: one that
+    loses its label is gone to it, and was as it was before.
+    """
+    key, metadata = _job_of(change), change.object["metadata"]
+    before = told.pop(metadata["uid"], None)
+    if key is None:
+        if before is None:
+            return None
+        last = {**before.manifest["metadata"], "resourceVersion": metadata["resourceVersion"]}
+        return Seen(before.kind, before.key, {**before.manifest, "metadata": last}, gone=True)
+    seen = Seen(change.kind, key, change.object, change.type is ChangeType.DELETED)
+    if change.kind != JOB and not seen.gone:
+        told[metadata["uid"]] = seen
+    return seen
+
+
 def _job_of(change: ObjectChange) -> JobKey | None:
     """The job that a change is about."""
     metadata = change.object["metadata"]
     if change.kind == JOB:
         return metadata["namespace"], metadata["name"]
-    name = metadata.get("labels", {}).get(contract.LABEL_JOB) if change.kind == POD else None
+    watched = change.kind in (POD, SERVICE)
+    name = metadata.get("labels", {}).get(contract.LABEL_JOB) if watched else None
     return (metadata["namespace"], name) if name else None
