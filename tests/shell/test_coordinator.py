@@ -644,6 +644,35 @@ def test_a_turn_is_asked_for_when_an_agent_has_fallen_silent_and_for_no_poll_tha
     on_bench(test)
 
 
+@pytest.mark.parametrize(("silent_s", "wakes"), [(SILENT_S + 1, True), (SILENT_S - 1, False)])
+def test_that_a_silent_agent_speaks_again_is_news_though_it_says_nothing_new(silent_s: float, wakes: bool) -> None:
+    """It may be the one for whom a job waits to grow, and what it tells is that it is there."""
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(), pods(0, 1))
+        hold = await bench.told(slot=1)
+        await passes(silent_s)
+        bench.turns.clear()
+        again = bench.waiting(slot=1, seq=2, acknowledged=hold)
+        await passes(0.1)
+        assert bool(bench.turns) is wakes
+        await again
+
+    on_bench(test)
+
+
+def test_that_a_worker_is_warm_matters_while_its_job_is_still_being_read() -> None:
+    """The look that is under way may have taken its word before."""
+
+    async def test(bench: Bench) -> None:
+        await bench.told(slot=1, warming=True)
+        bench.turns.clear()
+        await bench.told(slot=1, seq=2, warming=False)
+        assert bench.turns
+
+    on_bench(test)
+
+
 def test_an_agent_that_this_leader_has_never_heard_is_silent_from_its_beginning() -> None:
     async def test(bench: Bench) -> None:
         bench.coordinator.commit(job(), pods(0))

@@ -139,22 +139,25 @@ class Roster:
             )
         view = report.view(now)
         heard[report.pod_uid] = _Heard(report.job_uid, report.order, view)
-        if before is not None and self._is_first_since_the_end(report.key, before.view):
+        if before is not None and self._was_missed(report.key, before.view, now):
             return News.MATTERS
         return _difference(before.view if before else None, view, lambda: self._is_beside(report.key, view.slot))
 
     def _is_beside(self, key: JobKey, slot: int) -> bool:
         known = self._committed.get(key)
         if known is None:
-            return False
+            return True  # the look that is under way may have taken its word before
         status, attempt = known.job.status, known.job.status.attempt
         joins = attempt is not None and attempt.ended_at is None and slot not in parse_slots(attempt.members)
         return joins or (bool(status.spares) and slot in spare_slots(status))
 
-    def _is_first_since_the_end(self, key: JobKey, before: AgentView) -> bool:
-        """Whether the agent speaks for the first time since the attempt ended: that it does is news by itself, for a
-        worker that its peers had lost is waited for.
+    def _was_missed(self, key: JobKey, before: AgentView, now: datetime) -> bool:
+        """Whether it is news by itself that the agent speaks: it had fallen silent, and a job that is to grow may wait
+        for it; or it speaks for the first time since the attempt ended, and a worker that its peers had lost is waited
+        for.
         """
+        if now >= after(before.heard_at, SILENT_S):
+            return True
         known = self._committed.get(key)
         attempt = known.job.status.attempt if known is not None else None
         return attempt is not None and attempt.ended_at is not None and before.heard_at <= aware(attempt.ended_at)
