@@ -125,6 +125,32 @@ def test_nothing_is_read_however_long_a_lost_pods_successor_takes() -> None:
     run_virtual(main())
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_before_a_pod_is_made_again_by_its_name_it_is_looked_for(deleted: bool) -> None:
+    """No attempt has counted on it; and where only its label is gone it is there."""
+
+    async def main() -> None:
+        async with Simulation(seed=1, pace=Pace(report=10**6, start=(60.0, 60.0))) as sim:
+            sim.cluster.create_job(manifest(workers=2))
+            await asyncio.sleep(30.0)
+            uid = sim.cluster._store.get("Pod", NAMESPACE, "digits-1")["metadata"]["uid"]
+            sim.calls.clear()
+            if deleted:
+                sim.cluster.remove_pod(NAMESPACE, "digits-1", 0)
+            else:
+                sim.cluster._store.update(
+                    "Pod", NAMESPACE, "digits-1", lambda pod: pod["metadata"]["labels"].pop(contract.LABEL_JOB)
+                )
+            await asyncio.sleep(5.0)
+            assert calls(sim)["list_pods"] >= 1
+            again = sim.cluster._store.get("Pod", NAMESPACE, "digits-1")["metadata"]["uid"]
+            assert (again != uid) == deleted
+            verbs = [call.verb for call, moment in sim.calls if moment is Moment.BEFORE]
+            assert verbs.index("list_pods") < verbs.index("create_pod")
+
+    run_virtual(main())
+
+
 def test_a_new_leader_asks_nothing_about_finished_jobs() -> None:
     async def main() -> None:
         async with Simulation(seed=1, pace=Pace(report=0.1)) as sim:
