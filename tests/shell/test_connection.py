@@ -317,12 +317,14 @@ def test_behind_a_request_that_is_held_comes_no_more_than_a_little(tls: bool, la
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_who_hangs_up_is_noticed_behind_what_it_sent_while_it_was_held(tls: bool) -> None:
+    """Before its body was taken, more had come than is read unasked."""
+
     async def test(site: Site) -> None:
         stream = await site.connect()
         stream[1].write(request("x", "hold") + b"x" * connection.READ_BUFFER)
         await until(lambda: len(site.waiting) == 1)
         stream[1].close()
-        await until(lambda: site.hung_up + site.waiting[0].asked_for == 1)
+        await until(lambda: site.hung_up + site.waiting[0].asked_for >= 1)
 
     on_site(test, tls)
 

@@ -115,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._head = None
         body = bytes(self._received[: head.length])
         self._received = bytes(self._received[head.length :])
+        self._read_no_more_than_asked()
         return body
 
     def close(self) -> None:

@@ -302,6 +302,13 @@ MUTANTS = (
         "tests/shell/test_connection.py::test_who_hangs_up_is_noticed_behind_what_it_sent_while_it_was_held",
     ),
     Mutant(
+        "who was not read until its body was taken is not read again",
+        FOLDER + "**/connection.py",
+        "        self._read_no_more_than_asked()\n        return body\n",
+        "        return body\n",
+        "tests/shell/test_connection.py::test_who_hangs_up_is_noticed_behind_what_it_sent_while_it_was_held",
+    ),
+    Mutant(
         "whoever sends no more is taken for gone",
         FOLDER + "**/connection.py",
         "        self._ended = True\n        if self._held is not None:\n            self._held.answer()\n        return True\n",
