@@ -54,6 +54,35 @@ CHANGES: dict[str, tuple[Callable[[Simulation], object], str]] = {
 }
 
 
+def test_an_attempt_of_which_one_member_is_not_heard_trains_if_rank_0_says_so() -> None:
+    """Nobody has told that all of its ranks run, and it has made steps all the same."""
+
+    async def main() -> None:
+        async with Simulation(seed=3, pace=Pace(report=0.5)) as sim:
+            await started(sim, workers=2)
+            CHANGES["restart"][0](sim)
+
+            def has_joined() -> bool:
+                group = sim.world.groups.get((sim.job().metadata.uid, 2))
+                return group is not None and all(agent.member is not None for agent in group.members.values())
+
+            await sim.until(has_joined, "attempt 2 has been joined", every_s=0.0001)
+            other = sim.agent(1)
+            sim.world.mute(other)
+            before = sim.world.training("digits").position
+            await sim.until(lambda: sim.world.training("digits").position > before + 1, "more steps", every_s=0.05)
+            assert sim.job().status.attempt is not None and sim.job().status.attempt.running_at is None
+            update(suspend=True)(sim)
+            await asyncio.sleep(5.0)
+            other.muted = False
+            await sim.until(lambda: not sim.world.agents, "no worker runs", within_s=90.0)
+            update(suspend=False)(sim)
+            await ended(sim)
+            assert sim.world.training("digits").steps == list(range(1, LENGTH + 1))
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_planned_change_costs_no_step(what: str) -> None:
     change, cause = CHANGES[what]

@@ -44,13 +44,6 @@ def lose_one_beside(sim: Simulation, rng: random.Random) -> None:
         sim.world.lose_pod(rng.choice(listed))
 
 
-def suspend_what_trains(sim: Simulation, rng: random.Random) -> None:
-    """Of an attempt that begins at this very moment nobody knows yet that it trains, and a step may be made twice."""
-    attempt = sim.job().status.attempt
-    if attempt is None or attempt.ended_at is not None or attempt.running_at is not None:
-        suspend(sim, rng)
-
-
 BLOWS: tuple[Callable[[Simulation, random.Random], None], ...] = (
     scale,
     scale,
@@ -59,7 +52,7 @@ BLOWS: tuple[Callable[[Simulation, random.Random], None], ...] = (
     kill_operator,
     replace_operator,
     ask_restart,
-    suspend_what_trains,
+    suspend,
     resume,
 )
 

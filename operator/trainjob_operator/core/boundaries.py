@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Boundary
+from trainjob_api.v1alpha1 import Attempt, Boundary
 from trainjob_operator.core.answers import Hold, Waker
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.pods.naming import format_slots
+from trainjob_operator.core.progress import has_reported
 from trainjob_operator.core.turn import Turn
 
 
@@ -45,7 +46,7 @@ def wait(turn: Turn, cause: str, grace_s: float | None = None, leaving: Iterable
     attempt = turn.running
     if attempt is None or not turn.kind.speaks:
         return NOTHING_SAVED
-    if attempt.running_at is None or not _saves(turn):
+    if not (_trains(turn, attempt) and _saves(turn)):
         unheard = len(turn.unheard()) if grace_s is None else 0
         return _until_heard(turn, cause, unheard) if unheard else NOTHING_SAVED
     known = turn.status.boundary
@@ -125,6 +126,14 @@ def take_back(turn: Turn) -> None:
 def token(boundary: Boundary) -> str:
     """Names the wish to the agent: the same as long as it stands, whatever its cause becomes."""
     return aware(boundary.since).strftime("%Y%m%dT%H%M%S.%f")
+
+
+def _trains(turn: Turn, attempt: Attempt) -> bool:
+    """Whether its ranks run: all members have said so, or rank 0's agent tells of a report, which needs all of them."""
+    word = turn.leader_word()
+    return attempt.running_at is not None or (
+        word is not None and word.progress is not None and has_reported(word.progress)
+    )
 
 
 def _saves(turn: Turn) -> bool:
