@@ -324,7 +324,7 @@ MUTANTS = (
     ),
     Mutant(
         "an answer that JSON has no words for leaves its client waiting",
-        FOLDER + "**/answers.py",
+        FOLDER + "agents/answers.py",
         "    except (TypeError, ValueError, RecursionError):\n",
         "    except RecursionError:\n",
         "tests/shell/test_connection.py::test_an_answer_that_cannot_be_written_is_a_fault_that_is_told",
