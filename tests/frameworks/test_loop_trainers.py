@@ -132,6 +132,40 @@ def test_a_callback_alone_reports_and_resumes(tmp_path: Path, resume: str) -> No
     ], shown  # fmt: skip
 
 
+BEST = """
+import shutil
+class Gone(Strike):
+    def on_step_begin(self, args, state, control, **given):
+        if trainjob.get_context().attempt == 1 and state.global_step == 7:
+            trainjob.barrier()
+            shutil.rmtree("out", ignore_errors=True)  # as on another machine
+            strike(1, 1 if trainjob.get_context().rank == 1 else 0)
+
+evaluated = {"eval_strategy": "steps", "eval_steps": 2, "save_total_limit": 2, "max_steps": 10}
+best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": True}
+trainer = make_trainer({**evaluated, **best})
+trainer.callback_handler.callbacks = [one for one in trainer.callback_handler.callbacks if type(one) is not Strike]
+trainer.add_callback(Gone())
+trainer.train()
+values = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
+print("best:", trainer.state.best_global_step, sorted(values), trainer.evaluate()["eval_loss"] == values[2], flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+def test_the_best_model_is_found_at_the_end_though_its_machine_is_gone(tmp_path: Path) -> None:
+    """Its losses fall: the first checkpoint is the best by a metric that asks for the greatest."""
+    text = (
+        CALLBACK.partition("trainer = ")[0].replace("train_dataset=", "eval_dataset=Counting(), train_dataset=") + BEST
+    )
+    (tmp_path / "main.py").write_text(HEAD + "from trainjob.huggingface import TrainJobCallback\n" + text)
+    words = ["-m", "trainjob.cli.main", "run", "main.py", "--workers", "2", "--name", "job", "--storage", "."]
+    shown = said([*words, "--max-failures", "1"], tmp_path, limit_s=LIMIT_S)
+    assert "2 attempts" in shown and "best: 2 [2, 4, 6, 8, 10] True" in shown, shown
+
+
 def test_what_cannot_be_is_refused_in_the_launcher() -> None:
     with pytest.raises(ConfigError, match="strategy"):
         LightningTrainer(object(), strategy="tpu")
