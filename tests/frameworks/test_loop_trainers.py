@@ -166,6 +166,17 @@ def test_the_best_model_is_found_at_the_end_though_its_machine_is_gone(tmp_path:
     assert "2 attempts" in shown and "best: 2 [2, 4, 6, 8, 10] True" in shown, shown
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed: make test-frameworks")
+def test_a_trainer_of_lightning_with_nothing_of_ours_is_told_that_its_ranks_train_apart(tmp_path: Path) -> None:
+    loop = LIGHTNING.partition("if __name__")[0] + "pl.Trainer(max_epochs=1, logger=False).fit(Line(), Points())\n"
+    (tmp_path / "main.py").write_text(HEAD + loop.replace("strike(self.global_step, 7)", "pass"))
+    words = ["-m", "trainjob.cli.main", "run", "main.py", "--workers", "2", "--name", "job", "--storage", "."]
+    shown = said(words, tmp_path, limit_s=LIMIT_S)
+    assert shown.count("The ranks train apart: the job has 2 ranks, and Lightning counts 1") == 1, shown
+
+
 def test_what_cannot_be_is_refused_in_the_launcher() -> None:
     with pytest.raises(ConfigError, match="strategy"):
         LightningTrainer(object(), strategy="tpu")

@@ -1,5 +1,5 @@
 """Scripts that ask JAX or TensorFlow for all ranks by themselves, as they do under other launchers: they are given the
-job's, and need no name of ours.
+job's, and need no name of ours. Lightning, which counts its ranks by `devices` and `num_nodes`, is told on.
 
 Called by `rank` at boot; imports neither library, and what makes the ranks known only when a script asks. Every rank
 asks: both libraries want that.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import warnings
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ _JAX, _JAX_OF_THE_JOB = "jax.distributed", "trainjob.integrations.jax"
 _TENSORFLOW = "tensorflow.python.distribute.collective_all_reduce_strategy"
 _TENSORFLOW_OF_THE_JOB = "trainjob.integrations.tensorflow"
 """The session knows the integrations by name alone: they stand on it."""
+_LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _STRATEGY = "CollectiveAllReduceStrategy"
 """What tf.distribute calls MultiWorkerMirroredStrategy."""
 _TF_CONFIG = "TF_CONFIG"
@@ -36,6 +38,8 @@ def find_all_ranks() -> None:
     """In this process, once the libraries are imported."""
     on_import(_JAX, _jax)
     on_import(_TENSORFLOW, _tensorflow)
+    for name in _LIGHTNING:
+        on_import(name, _lightning)
 
 
 def _jax(module: ModuleType) -> None:
@@ -69,3 +73,24 @@ def _tensorflow(module: ModuleType) -> None:
         plain(self, cluster_resolver, *args, **kwargs)
 
     strategy.__init__ = init
+
+
+def _lightning(module: ModuleType) -> None:
+    trainer: Any = getattr(module, "Trainer", None)
+    if trainer is None:
+        return
+    plain = trainer.fit
+
+    @functools.wraps(plain)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        ranks, counted = int(os.environ.get(contract.ENV_WORLD_SIZE, "1")), self.world_size
+        if ranks > 1 and counted == 1 and os.environ.get(contract.ENV_RANK) == "1":
+            warnings.warn(
+                f"The ranks train apart: the job has {ranks} ranks, and Lightning counts 1, so each trains a model of "
+                "its own on all the data. Use pl.Trainer(strategy=trainjob.lightning.TrainJobDDPStrategy(), "
+                "callbacks=[trainjob.lightning.ReportCallback()], ...), whatever `devices` says.",
+                stacklevel=2,
+            )
+        return plain(self, *args, **kwargs)
+
+    trainer.fit = fit
