@@ -155,10 +155,10 @@ MUTANTS = (
         "tests/agent/test_farewell.py::test_a_complete_run_says_so_and_nothing_else",
     ),
     Mutant(
-        "uploads that stand still are waited for for ever",
+        "uploads that stand still are waited for too long",
         FOLDER + "**/finishing.py",
-        "            if left_s <= 0:",
-        "            if False:",
+        "            left_s = stall_s - still.for_s(",
+        "            left_s = 2 * stall_s - still.for_s(",
         "tests/agent/test_finishing.py::test_uploads_are_given_up_once_nothing_has_moved_for_a_while",
     ),
     Mutant(
