@@ -4,6 +4,8 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c '
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What the demo needs, without the developers' tools.
+RUNS := $(VENV)/.runs
 # One intra-op thread: ranks share this machine's cores.
 export OMP_NUM_THREADS ?= 1
 
@@ -18,14 +20,19 @@ help: ## What there is
 
 setup: $(STAMP) ## Install everything into .venv (once)
 
-$(STAMP): pyproject.toml constraints.txt
+# The wider installation has the smaller one's parts.
+$(STAMP): EXTRAS := dev
+$(STAMP): STAMPS := $(RUNS) $(STAMP)
+$(RUNS): EXTRAS := torch,sklearn
+$(RUNS): STAMPS := $(RUNS)
+$(STAMP) $(RUNS): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "TrainJob needs Python 3.11 or newer, and none was found. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "setup: installing into $(VENV) with $$($(PYTHON) --version) (torch is large: a few minutes the first time, nothing later)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $(STAMPS)
 
-demo: $(STAMP) ## Train digits on two local workers, kill one, watch it come back
+demo: $(RUNS) ## Train digits on two local workers, kill one, watch it come back
 	@$(BIN)/python examples/digits/demo.py
 
 test: $(STAMP) ## All tests, with their skips counted
