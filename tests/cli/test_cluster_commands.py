@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -175,6 +175,13 @@ def test_status_is_one_screen(user: User) -> None:
         assert words in shown.out
     assert shown.out.splitlines()[-1] == f"next: `tj logs digits -n {user.namespace} -f` follows its ranks"
     assert json.loads(user.tj("status", "digits", "-o", "json").out)["status"]["phase"] == "Running"
+    silent = datetime.now(UTC) - timedelta(minutes=2)
+    user.status(
+        attempt={**attempt(1, "0-1", 2), "startedAt": "2026-01-01T00:00:00Z"},
+        progress={**PROGRESS, "secondsPerStep": 0.04, "lastReportTime": silent.isoformat()},
+    )
+    stack = f"next: `tj stack digits -n {user.namespace}` shows where its ranks are, `tj logs"
+    assert user.tj("status", "digits").out.splitlines()[-1].startswith(stack)
 
 
 def test_a_loss_that_became_nan_is_told_with_where_the_checkpoints_from_before_are(user: User) -> None:

@@ -721,6 +721,31 @@ def test_that_no_hang_was_seen_is_not_all_that_is_said_of_a_job_that_runs(here: 
     assert shown.startswith("no rank of digits was seen to hang\n") and "`tj stack digits` shows where" in shown
 
 
+@pytest.mark.parametrize(
+    ("hung", "number", "silent_s", "said"),
+    [
+        (1, 2, 90, "digits was not seen to hang in attempt 2 yet, and takes no step.\n"),
+        (2, 2, 90, "digits was not seen to hang again yet, and takes no step.\n"),
+        (1, 2, 20, "digits does not hang. The last time:\n"),
+    ],
+)
+def test_of_a_job_that_stands_for_a_minute_it_is_not_said_that_it_does_not_hang(
+    here: Shell, hung: int, number: int, silent_s: int, said: str
+) -> None:
+    def ago(seconds: float) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - seconds))
+
+    attempt = {"number": number, "cause": "Hang", "worldSize": 2, "members": "0", "state": "Running", "workers": 2}
+    hang = {"attempt": hung, "since": ago(900), "message": "rank 1 is in train.py:88 main", "ranks": [1]}
+    record = running(here, attempt={**attempt, "startedAt": ago(silent_s)}, hang=hang)
+    with JobLock(str(record.folder)):
+        shown, status = here.tj("hang", "digits").out, here.tj("status", "digits").out
+    stands = silent_s > 60
+    assert shown.startswith(said) and f"rank 1 is in train.py:88 main (attempt {hung}, since" in shown
+    assert ("`tj stack digits` shows where its ranks are" in shown) == stands
+    assert ("next: `tj stack digits` shows where its ranks are, `tj attach" in status) == stands
+
+
 def test_what_could_not_be_started_names_the_very_command(here: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     (here.folder / "train.py").write_text("print(1)")
     typed = ["run", "trian.py", "--name", "a job", "--storage", "store"]

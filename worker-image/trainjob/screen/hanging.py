@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainjob.screen import pace
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import StragglerView, TrainJobStatus
 
@@ -21,9 +22,9 @@ def straggles_now(status: TrainJobStatus) -> bool:
     return degraded is not None and degraded.status == "True" and degraded.reason == contract.REASON_STRAGGLER
 
 
-def lines(name: str, status: TrainJobStatus) -> list[str]:
-    """For people."""
-    return [*_of_hang(name, status), *_of_stragglers(status)]
+def lines(name: str, status: TrainJobStatus, now: float) -> list[str]:
+    """For people. `now`: seconds since 1970."""
+    return [*_of_hang(name, status, now), *_of_stragglers(status)]
 
 
 def _of_stragglers(status: TrainJobStatus) -> list[str]:
@@ -42,16 +43,22 @@ def _row(rank: StragglerView) -> str:
     return f"  rank {rank.rank}{place}: behind {rank.behind:.0%} of each step; {parts}"
 
 
-def _of_hang(name: str, status: TrainJobStatus) -> list[str]:
+def _of_hang(name: str, status: TrainJobStatus, now: float) -> list[str]:
     hang = status.hang
     if hang is None:
         return [f"no rank of {name} was seen to hang", *_not_seen_yet(name, status)]
-    now = hangs_now(status)
+    hangs = hangs_now(status)
     when = f"{hang.since:%Y-%m-%d %H:%M:%S} UTC"
-    head = f"{name} hangs since {when}, in attempt {hang.attempt}:" if now else f"{name} does not hang. The last time:"
-    of = "" if now else f" (attempt {hang.attempt}, since {when})"
+    of = "" if hangs else f" (attempt {hang.attempt}, since {when})"
     stacks = ["", *(hang.stacks or "").splitlines()] if hang.stacks else []
-    return [head, f"  {hang.message}{of}", *(f"  {line}".rstrip() for line in stacks)]
+    last = [f"  {hang.message}{of}", *(f"  {line}".rstrip() for line in stacks)]
+    if hangs:
+        return [f"{name} hangs since {when}, in attempt {hang.attempt}:", *last]
+    if status.attempt is None or not pace.stands_still(status, now):
+        return [f"{name} does not hang. The last time:", *last]
+    again = "again" if hang.attempt == status.attempt.number else f"in attempt {status.attempt.number}"
+    head = f"{name} was not seen to hang {again} yet, and takes no step."
+    return [head, *_not_seen_yet(name, status), "The last time:", *last]
 
 
 def _not_seen_yet(name: str, status: TrainJobStatus) -> list[str]:
@@ -64,9 +71,9 @@ def _not_seen_yet(name: str, status: TrainJobStatus) -> list[str]:
     ]
 
 
-def shown(name: str, status: TrainJobStatus, output: str | None) -> str:
+def shown(name: str, status: TrainJobStatus, output: str | None, now: float) -> str:
     """What `tj hang` prints. `output`: json, or None for people."""
-    return json.dumps(as_json(status)) if output == "json" else "\n".join(lines(name, status))
+    return json.dumps(as_json(status)) if output == "json" else "\n".join(lines(name, status, now))
 
 
 def as_json(status: TrainJobStatus) -> dict[str, Any]:

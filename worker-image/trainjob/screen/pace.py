@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainjob.screen import wording
 
 if TYPE_CHECKING:
-    from trainjob_api.v1alpha1 import TrainJobStatus
+    from trainjob_api.v1alpha1 import Attempt, TrainJobStatus
 
 WINDOW_S = 60.0
 """Samples older than this leave the window, so that a change of speed shows within a minute."""
@@ -86,8 +86,7 @@ def last_step(status: TrainJobStatus, pace: Pace, now: float) -> str:
         return ""
     noun, reported = "report" if progress.step is None else "step", progress.last_report_time
     if reported is None or reported < attempt.started_at:
-        begun = (attempt.running_at or attempt.started_at).timestamp()
-        return f"no step in attempt {attempt.number} yet, for {wording.age(begun, now)}"
+        return f"no step in attempt {attempt.number} yet, for {wording.age(_begun(attempt), now)}"
     at = reported.timestamp()
     if is_quiet(status, pace, now):
         return f"no {noun} for {wording.age(at, now)}, since {time.strftime('%H:%M:%S', time.localtime(at))}"
@@ -99,3 +98,22 @@ def is_quiet(status: TrainJobStatus, pace: Pace, now: float) -> bool:
     reported = status.progress.last_report_time
     usual = QUIET_STEPS * (pace.seconds_per_step or 0.0)
     return reported is not None and now - reported.timestamp() > max(QUIET_S, usual)
+
+
+STILL_S = 60.0
+"""For so long a person waits for a step before looking where the ranks are."""
+
+
+def stands_still(status: TrainJobStatus, now: float) -> bool:
+    """Whether a running attempt has taken no step for a minute, and that is unusual. A hang may not be proven yet."""
+    attempt, reported = status.attempt, status.progress.last_report_time
+    if status.finished or attempt is None or attempt.state != "Running":
+        return False
+    if reported is None or reported < attempt.started_at:
+        return now - _begun(attempt) > STILL_S
+    return now - reported.timestamp() > STILL_S and is_quiet(status, Pace.told(status), now)
+
+
+def _begun(attempt: Attempt) -> float:
+    """Since when its ranks run, as far as that is known."""
+    return (attempt.running_at or attempt.started_at).timestamp()

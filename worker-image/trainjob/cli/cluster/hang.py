@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 from trainjob.cli.cluster import connect
 from trainjob.screen import hanging
@@ -16,5 +17,5 @@ def hang(args: argparse.Namespace) -> int:
 
     with connect.refusals():
         job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
-    print(hanging.shown(args.name, job.status, args.output))
+    print(hanging.shown(args.name, job.status, args.output, time.time()))
     return CLI_OK

@@ -15,9 +15,8 @@ from trainjob.launch.cluster.api import ApiError
 from trainjob.launch.cluster.follow import Wanted
 from trainjob.launch.cluster.pod_log import container_status, target
 from trainjob.launch.outcome import log_choice as ranks
-from trainjob.screen import attempts, clock, table
+from trainjob.screen import attempts, clock, pace, table
 from trainjob.screen import display as displays
-from trainjob.screen.pace import Pace
 from trainjob.screen.panel import Moment, panel
 from trainjob_api import contract, defaults
 
@@ -72,7 +71,7 @@ def _show(place: connect.Place, manifest: Manifest, job: TrainJob, pods: list[Ma
     unicode = (sys.stdout.encoding or "").lower().startswith("utf")
     print(f"{job.metadata.name}   namespace {job.metadata.namespace}   {listing.phase(manifest, job.status.phase)}")
     moment = Moment(now=now, started=begun.timestamp() if begun else now, ascii_only=not unicode, asked=True)
-    lines = (*panel(job, Pace.told(job.status), moment), *clock.goodput(job.status, now), *clock.forks(job.status))
+    lines = (*panel(job, pace.Pace.told(job.status), moment), *clock.goodput(job.status, now), *clock.forks(job.status))
     print(*(f"  {line}" for line in lines), sep="\n")
     print()
     conditions = [
@@ -163,8 +162,10 @@ def advice(place: connect.Place, manifest: Manifest, job: TrainJob) -> list[str]
     if job.status.phase is None:
         return ["no operator has looked at this job yet", "next: `tj doctor` says whether one runs"]
     running = job.status.attempt is not None and job.status.attempt.state == "Running"
+    still = pace.stands_still(job.status, time.time())
+    look = f"`tj stack {name}{flags}` shows where its ranks are, " if still else ""
     return [
-        f"next: `tj logs {name}{flags} -f` follows its ranks"
+        f"next: {look}`tj logs {name}{flags} -f` follows its ranks"
         if running
         else f"next: `tj events {name}{flags}` tells what the cluster says about its pods"
     ]

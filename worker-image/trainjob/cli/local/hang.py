@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 
 from trainjob.cli.local import find
 from trainjob.screen import hanging
@@ -15,5 +16,5 @@ def hang(args: argparse.Namespace) -> int:
     record = find.find(args)
     job = find.job_of(record)
     status = TrainJobStatus() if job is None else job.status
-    print(hanging.shown(record.name, status, args.output))
+    print(hanging.shown(record.name, status, args.output, time.time()))
     return CLI_OK

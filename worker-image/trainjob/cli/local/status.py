@@ -12,8 +12,7 @@ from trainjob.cli.local import attach, find, listing, rank_processes, runs
 from trainjob.launch.local.registry import earlier, output, presence, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
-from trainjob.screen import attempts, changes, clock, failure, table, wording
-from trainjob.screen.pace import Pace
+from trainjob.screen import attempts, changes, clock, failure, pace, table, wording
 from trainjob.screen.panel import Moment, panel
 from trainjob_api import contract
 from trainjob_api.contract import CLI_OK, CLI_USAGE
@@ -59,7 +58,7 @@ def _show(newest: Record, record: Record) -> None:
         running = now if state == records.RUNNING else None
         goodput = clock.goodput(job.status, running, killed=state == records.KILLED)
         shown = _without_checkpoint(job) if at_the_end else job
-        lines = (*panel(shown, Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
+        lines = (*panel(shown, pace.Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     print()
     facts = _facts(newest, record, start, stored if at_the_end else None)
@@ -160,7 +159,11 @@ def advice(record: Record, job: TrainJob | None, state: str, start: find.Start |
     name = record.name
     again = listing.command(record) or f"the command with --name {name}"
     if state in (records.RUNNING, records.RESTARTING):
-        return [f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"]
+        still = job is not None and pace.stands_still(job.status, time.time())
+        look = f"`tj stack {name}` shows where its ranks are, " if still else ""
+        return [
+            f"next: {look}`tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"
+        ]
     if state == records.STOPPING:
         return ["its ranks end and what they saved is stored; `tj stop` and Ctrl-C have told it to stop"]
     if state == records.ENDING:
