@@ -21,6 +21,7 @@ from support.checkpoint_cli import Shell, shell
 from support.patience import HANG_S
 from trainjob import Checkpoint
 from trainjob.checkpoint.choice import catalogue, inventory
+from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.publishing import retire
 from trainjob.checkpoint.publishing.retention import Policy
 from trainjob.checkpoint.reading import validations
@@ -117,6 +118,25 @@ def test_list_is_of_the_newest_run_and_of_those_that_it_goes_on_from(any_shell: 
     assert ids(any_shell) == ["1-1-1", "1-1-2", "2-1-3"], "and not what a leftover of run 1 stored later"
     assert said.err.splitlines()[0] == "tj  | 1 checkpoint of other runs: --all"
     assert ids(any_shell, "--all") == ["1-1-1", "1-1-2", "1-1-3", "2-1-3"]
+
+
+def test_what_a_run_was_told_to_start_from_is_here_or_in_the_folder_that_is_named(any_shell: Shell) -> None:
+    store, first = any_shell.job.store, CheckpointId(1, 1, 2)
+    any_shell.save("1-1-1")
+    any_shell.save("1-1-2", parent=CheckpointId(1, 1, 1))
+    settle(store, "uid-2", f"{any_shell.uri}/checkpoints/1-1-2", [])
+    any_shell.save("2-1-1", parent=first)
+    any_shell.save("2-1-2", parent=CheckpointId(2, 1, 1))
+    assert "based on    2-1-1 <- 1-1-2 <- 1-1-1\n" in any_shell.checkpoints("show").out
+    any_shell.checkpoints("rm", "1-1-2", "--yes")
+    assert "based on    2-1-1 <- 1-1-2 (no longer here)\n" in any_shell.checkpoints("show").out
+    other = Job(any_shell.folder, open_store(f"{any_shell.storage}/default/other"))
+    other.save("1-1-1")
+    named = f"{other.store.uri()}/checkpoints/1-1-1"
+    settle(store, "uid-3", named, [])
+    any_shell.save("3-1-1", parent=CheckpointId(1, 1, 1))
+    assert f"based on    1-1-1 (in {named})\n" in any_shell.checkpoints("show").out, "not this folder's 1-1-1"
+    assert f"based on    1-1-1 (in {named})\n" in any_shell.checkpoints("show", "3-1-1").out
 
 
 def test_list_says_how_a_validation_stands(any_shell: Shell) -> None:

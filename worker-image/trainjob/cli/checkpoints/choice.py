@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from trainjob.checkpoint.choice import inventory
 from trainjob.checkpoint.choice.inventory import Entry
+from trainjob.checkpoint.errors import DamagedError
 from trainjob.checkpoint.publishing.retention import Policy
 from trainjob.checkpoint.reading import runs, stored, validations
 from trainjob.checkpoint.records import layout
@@ -57,6 +58,22 @@ class Found:
         """Where it lies."""
         return self.place.store.uri(entry.prefix)
 
+    def parent(self, child: CheckpointId, parent: CheckpointId) -> tuple[Entry | None, str]:
+        """What a checkpoint is based on, and what is to be said of where that is. It is looked for on storage: a run
+        that was told what to start from is in no lineage, so that what it began with may not be among `entries`.
+        """
+        if self.place.alone:  # no more than that one is known
+            return None, ""
+        folder, known = layout.folder(parent), {entry.id: entry for entry in self.entries}
+        with troubles(self.place):
+            if parent.run != child.run or parent not in known:
+                claim = _claim(self.place, child.run)
+                named = None if claim is None or claim.resumes != parent else claim.uri
+                if named is not None and named != self.place.store.uri(folder):
+                    return None, f" (in {named})"
+            here = known.get(parent) or inventory.look_at(self.place.store, folder, parent)
+        return (here, "") if here.manifest is not None else (None, " (no longer here)")
+
 
 def look(place: Place, *, everything: bool = False, run: int | None = None) -> Found:
     """What is there. Raises CommandError when storage refuses."""
@@ -82,6 +99,13 @@ def look(place: Place, *, everything: bool = False, run: int | None = None) -> F
         best = inventory.best(own, policy)
     others = 0 if everything else sum(not inventory.within(id_, lineage) for id_ in ids)
     return Found(place, tuple(shown), meant, others, policy, latest and latest.id, best and best.id, frozenset(used))
+
+
+def _claim(place: Place, run: int) -> runs.Claim | None:
+    try:
+        return runs.read_claim(place.store, run)
+    except DamagedError:
+        return None
 
 
 def _of(place: Place, lineage: inventory.Ancestry) -> list[Entry]:

@@ -190,13 +190,12 @@ def _described(found: Found, entry: Entry, place: str | None) -> list[str]:
 
 def _lineage(found: Found, entry: Entry) -> str:
     """The chain of parents as far as they are here."""
-    by_id = {e.id: e for e in found.entries}
     chain: list[str] = []
-    parent = entry.manifest.note.parent if entry.manifest is not None else None
+    child, parent = entry.id, entry.manifest.note.parent if entry.manifest is not None else None
     while parent is not None and len(chain) < 5:
-        here = by_id.get(parent)
-        chain.append(f"{parent}" if here is not None and here.manifest is not None else f"{parent} (no longer here)")
-        parent = here.manifest.note.parent if here is not None and here.manifest is not None else None
+        here, where = found.parent(child, parent)
+        chain.append(f"{parent}{where}")
+        child, parent = parent, here.manifest.note.parent if here is not None and here.manifest is not None else None
     if not chain:
         return "none: training began from nothing"
     return " <- ".join(chain) + (" <- ..." if parent is not None else "")
