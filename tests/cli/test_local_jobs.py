@@ -154,6 +154,33 @@ def test_an_unknown_name_says_what_is_near_and_how_a_cluster_is_meant(here: Shel
         assert "-n NAMESPACE or --cluster" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("sizes", "asked", "has"),
+    [
+        ((2,), "7", "2 ranks, from 0 to 1: none of 7 is among them"),
+        ((2,), "2-5", "2 ranks, from 0 to 1: none of 2-5 is among them"),
+        ((1,), "1", "rank 0 alone: no rank 1"),
+        ((2,), "1-5", None),
+        ((4, 2), "3", None),
+    ],
+)
+def test_ranks_that_a_job_has_not_are_refused(here: Shell, sizes: tuple[int, ...], asked: str, has: str | None) -> None:
+    """Any that an earlier, larger attempt had are its own; one that wrote nothing is no mistake."""
+    *before, now = sizes
+    old = [
+        {"attempt": n, "cause": "x", "startedAt": "2026-01-02T03:04:05Z", "worldSize": size}
+        for n, size in enumerate(before, 1)
+    ]
+    made = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="digits", workers=now)).to_json()
+    record = remember(here, job={**made, "status": {"history": old}})
+    keeper = Keeper(record.output, record.started)
+    keeper.line("r00 | zero", 1)
+    keeper.close()
+    said = here.tj("logs", "digits", "--rank", asked)
+    assert said.code == (contract.CLI_OK if has is None else contract.CLI_USAGE)
+    assert (f"digits has {has}" if has else f"no line of rank {asked} is kept") in said.err
+
+
 def test_an_option_that_names_a_cluster_means_one(here: Shell) -> None:
     remember(here)
     for option in (["-n", "team"], ["--cluster"], ["--context", "x"]):

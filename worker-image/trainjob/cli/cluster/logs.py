@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from trainjob.cli import no_such_rank
 from trainjob.cli.cluster import connect, watch
 from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster import job_log, jobs_api
@@ -35,7 +36,7 @@ def _now(args: argparse.Namespace, place: connect.Place, selection: ranks.Select
         job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
         pods = jobs_api.pods(place.api, place.namespace, args.name)
         shown = selection or ranks.usual(job)
-        _check(args, ranks.world_size(job), shown)
+        no_such_rank.check(args.name, args.rank, shown, ranks.world_size(job))
         count = 0
         for line in job_log.lines(place.api, job, pods, shown, tail=args.tail, previous=args.previous):
             print(line)
@@ -46,15 +47,6 @@ def _now(args: argparse.Namespace, place: connect.Place, selection: ranks.Select
     elif selection is None and shown.ranks is not None:
         print(f"tj  | rank 0 of {ranks.world_size(job)}; --rank all shows them all", file=sys.stderr)
     return CLI_OK
-
-
-def _check(args: argparse.Namespace, size: int, shown: ranks.Selection) -> None:
-    if shown.ranks is not None and not any(rank < size for rank in shown.ranks):
-        raise CommandError(
-            f"{args.name} has {size} ranks, from 0 to {size - 1}: none of {args.rank} is among them",
-            next_step="give ranks such as 0,3-5, or all",
-            code=CLI_USAGE,
-        )
 
 
 def _nothing(args: argparse.Namespace, finished: bool, pods: bool) -> str:

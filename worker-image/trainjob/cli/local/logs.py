@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from trainjob.cli import no_such_rank
 from trainjob.cli.errors import CommandError
 from trainjob.cli.local import find
 from trainjob.cli.local.follow import follow
@@ -33,6 +34,7 @@ def logs(args: argparse.Namespace) -> int:
     newest = find.find(args)
     record = find.run_of(newest, args.run)
     if args.follow and record.state == records.RUNNING:
+        _check(record, args.rank, selection)
         marks = Marks(record)
 
         def on_line(attempt: int, line: str) -> None:
@@ -49,10 +51,17 @@ def logs(args: argparse.Namespace) -> int:
     if first is not None:
         _print(each for attempt, line in chain((first,), lines) for each in marks.before(attempt, line))
     if first is None and selection.ranks is not None and args.tail != 0:
+        _check(record, args.rank, selection)
         streams.write(sys.stderr, _nothing(args.rank, chosen))
     if args.run is None and (told := _others(newest, pieces)):
         streams.write(sys.stderr, told)
     return CLI_OK
+
+
+def _check(record: Record, asked: str, selection: log_choice.Selection) -> None:
+    """Raises CommandError where none of these ranks is, or ever was, one of the job's."""
+    if (job := find.job_of(record)) is not None:
+        no_such_rank.check(record.name, asked, selection, log_choice.largest_size(job))
 
 
 class Marks:

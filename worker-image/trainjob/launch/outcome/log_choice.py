@@ -57,6 +57,12 @@ def world_size(job: TrainJob) -> int:
     return attempt.world_size if attempt else job.spec.workers * defaults.processes_per_worker(job.spec)
 
 
+def largest_size(job: TrainJob) -> int:
+    """How many ranks the job had at most, or may come to have."""
+    began = [world_size(job), *(each.world_size for each in job.status.history)]
+    return max(job.spec.workers * defaults.processes_per_worker(job.spec), *began)
+
+
 def workers(job: TrainJob) -> list[int]:
     """Slots in the order of their ranks: the newest attempt's members, before that the pods there are to be."""
     attempt = job.status.attempt
