@@ -249,6 +249,15 @@ def test_a_module_is_tried_as_a_module() -> None:
         (["trian.py"], "the script {here}/trian.py does not exist; did you mean train.py?"),
         (["-m", "nosuchmod"], "there is no module nosuchmod"),
         (["-m", "pakage.train"], "there is no module pakage; did you mean package?"),
+        (
+            ["-m", "train.py"],
+            "train.py is a file, and -m takes the name of a module: give it without -m, or `-m train`",
+        ),
+        (["-m", "./package/train.py"], "give it without -m, or `-m package.train`"),
+        (
+            ["-m", "{here}/train.py"],
+            "{here}/train.py is a file, and -m takes the name of a module: give it without -m\n",
+        ),
         (["train.py", "--storage", "s3://"], '(it is "s3://")'),
         (["train.py", "--pdb"], "tj run --in-process --pdb train.py"),
         (["--image", "repo/x", "train.py"], "--image is for jobs of a cluster: `tj run` starts processes of this"),
@@ -262,7 +271,9 @@ def test_a_slip_in_a_command_is_told_before_anything_starts(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "train.py").write_text("")
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("")
+    for name in ("__init__.py", "train.py"):
+        (tmp_path / "package" / name).write_text("")
+    words = [word.format(here=tmp_path) for word in words]
     assert main(["run", *words]) in (contract.CLI_ERROR, contract.CLI_USAGE)
     assert said.format(here=tmp_path) in capsys.readouterr().err
 

@@ -134,6 +134,8 @@ def check_command(command: list[str], environment: Mapping[str, str], working_di
     ) == os.path.dirname(sys.executable)
     if not same:
         check_interpreter(program, environment)
+    if parsed.is_module:
+        check_no_file(parsed.target, working_dir)
     if parsed.is_module and same:
         check_module(parsed.target, environment, working_dir)
     if not parsed.is_module:
@@ -184,6 +186,17 @@ def _near(path: str) -> str:
     except OSError:
         return f": there is no folder {folder}"
     return f"; did you mean {found[0]}?" if found else ": check the path"
+
+
+def check_no_file(name: str, working_dir: str) -> None:
+    """`-m train.py`: Python would run the file as the package `train`, and then look for a module `py` in it."""
+    stem, suffix = os.path.splitext(name)
+    path = os.path.join(working_dir, name)
+    if suffix != ".py" or not os.path.isfile(path) or os.path.isdir(os.path.join(working_dir, stem)):
+        return
+    parts = os.path.normpath(stem).split(os.sep)
+    module = "" if {"", os.pardir} & set(parts) else f", or `-m {'.'.join(parts)}`"
+    raise LaunchError(f"{name} is a file, and -m takes the name of a module: give it without -m{module}")
 
 
 def check_module(name: str, environment: Mapping[str, str], working_dir: str) -> None:
