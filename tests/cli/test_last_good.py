@@ -11,7 +11,10 @@ import pytest
 
 from support.checkpoint_cli import Shell, shell
 from support.jobs import attempt, job
+from trainjob.cli import resume
 from trainjob.cli.checkpoints import weights
+from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import contract
@@ -105,6 +108,15 @@ def test_a_model_with_nan_is_brought_with_a_warning_and_the_good_one_is_named(
     done = saved.tj(*get, str(saved.folder / "m"))
     assert done.code == contract.CLI_OK and (saved.folder / "m/model.pt").exists(), "it is given all the same"
     assert "warning: a of checkpoint 1-1-6 hold NaN or infinity" in done.err
-    assert "checkpoint 1-1-4 is the newest before it whose weights are numbers: `tj model get " in done.err
+    said = "checkpoint 1-1-4 is the newest before it whose weights are numbers: `tj model get "
+    assert f"{said}{saved.uri}/checkpoints/1-1-4 -o DIR`" in done.err
+    monkeypatch.setenv("HOME", str(saved.folder / "home"))
+    records.write(Record(name="digits", namespace="default", folder=saved.uri))
+    for number, named in enumerate(("digits", "digits/1-1-6")):
+        done = saved.tj("model", "get", named, "-o", str(saved.folder / f"by-name-{number}"))
+        assert f"{said}digits/1-1-4 -o DIR` brings it, `tj run ... --resume-from digits/1-1-4` trains on" in done.err
+    by_name = saved.tj("model", "get", "digits/1-1-4", "-o", str(saved.folder / "n"))
+    assert by_name.code == contract.CLI_OK and "NaN" not in by_name.err
+    assert resume.resolve("digits/1-1-4", None, None) == f"{saved.uri}/checkpoints/1-1-4"
     good = saved.tj("model", "get", f"{saved.uri}/checkpoints/1-1-4", "-o", str(saved.folder / "g"))
     assert good.code == contract.CLI_OK and "NaN" not in good.err

@@ -64,9 +64,10 @@ def _look_at_numbers(found: Found, entry: Entry, into: str) -> None:
     here = [each for each in earlier if not is_s3(found.uri(each))]
     good = next((each for each in here if weights.broken(found.uri(each)) == []), None)
     if good is not None:
+        name = f"{found.place.words}/{good.id}" if found.place.is_name else found.uri(good)
         said.append(
-            f"next: checkpoint {good.id} is the newest before it whose weights are numbers: `tj model get "
-            f"{found.uri(good)} -o DIR` brings it, `tj run ... --resume-from {found.uri(good)}` trains on from it"
+            f"next: checkpoint {good.id} is the newest before it whose weights are numbers: `tj model get {name} -o "
+            f"DIR` brings it, `tj run ... --resume-from {name}` trains on from it"
         )
     print(*said, sep="\n", file=sys.stderr)
 

@@ -65,6 +65,11 @@ class Place:
     environ: Mapping[str, str] | None = None
     """By which its bucket was opened, where that is not this process's environment."""
 
+    @property
+    def is_name(self) -> bool:
+        """`words` is the name of a job of this machine, which `tj run --resume-from` takes too."""
+        return self.cluster is None and not is_location(self.words) and not self.words.count(" ")
+
 
 def find(args: argparse.Namespace) -> Place:
     """The place that the arguments name. Raises CommandError."""
