@@ -16,6 +16,7 @@ import pytest
 
 from support.checkpoint import Job
 from support.checkpoint_cli import Shell
+from support.jobs import attempt as an_attempt
 from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
@@ -617,6 +618,33 @@ def test_a_run_that_saved_nothing_goes_on_from_the_checkpoint_of_the_one_before(
     assert "nothing new; checkpoint 1-1-2 is there from before" in shown and "as they ended" not in shown
     assert "`tj run train.py --name digits` resumes from checkpoint 1-1-2" in shown and "starts it again" not in shown
     assert "resumes from checkpoint 1-1-2" in here.tj("attach", "digits").err or outcome == "Failed"
+
+
+def resumed(run: int) -> dict[str, Any]:
+    began = {**an_attempt(), "run": run, "resumedFrom": "1-1-2", "state": "Ended"}
+    return document({"status": {"phase": "Complete", "attempt": began}})
+
+
+def test_a_run_that_had_nothing_left_to_do_has_the_checkpoint_that_it_began_with(here: Shell) -> None:
+    here.save("1-1-1", "1-1-2")
+    here.run("uid-2")
+    remember(here, run=2, job=resumed(2))
+    row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
+    assert row.split()[1:5] == ["Complete", "2", "20", "1-1-2"]
+    shown = here.tj("status", "digits").out
+    assert "nothing new; checkpoint 1-1-2 is there from before, at step 20\n" in shown
+    assert "`tj model get digits -o DIR` brings its model" in shown
+    assert here.tj("model", "get", "digits", "-o", str(here.folder / "m")).code == contract.CLI_OK
+
+
+def test_what_such_a_run_began_with_in_another_folder_is_not_called_its_own(here: Shell) -> None:
+    here.save("1-1-1", "1-1-2")
+    other = open_store(f"{here.storage}/default/other")
+    settle(other, "uid-3", f"{here.uri}/checkpoints/1-1-2", [])
+    remember(here, "other", run=1, job=resumed(1))
+    assert "1-1-2" not in here.tj("list").out
+    shown = here.tj("status", "other").out
+    assert "is there from before" not in shown and "tj model get" not in shown
 
 
 def test_a_run_that_was_stopped_before_it_had_a_number_has_no_checkpoint_of_another(here: Shell) -> None:

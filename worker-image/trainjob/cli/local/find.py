@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.choice import catalogue, inventory
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records import layout
 from trainjob.cli.errors import AGAIN, CommandError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "default"
 """Of every job of this machine."""
+GOES_ON = (records.STOPPED, records.KILLED, "Failed")
+"""What ended so that the same command goes on from a checkpoint of an earlier run where this one saved none."""
 
 
 def find(args: argparse.Namespace) -> Record:
@@ -183,7 +185,7 @@ def _which(found: list[Record]) -> str:
 
 
 class Start(NamedTuple):
-    """What the same command resumes from."""
+    """What the same command resumes from, or would if there were more to do."""
 
     id: str
     step: int | None
@@ -208,6 +210,30 @@ def next_start(record: Record, job: TrainJob | None) -> Start | None:
             return Start(str(id_), found.manifest.note.step, earlier_one)
     before = status.attempt.resumed_from if status is not None and status.attempt is not None else None
     return None if before is None else Start(before, None, earlier=True)
+
+
+def stands(record: Record, job: TrainJob | None) -> Start | None:
+    """Of the newest run: what there is of its training now that it is over, its own or from before."""
+    if record.state in GOES_ON:
+        return next_start(record, job)
+    return _began_with(record, job) if record.state == "Complete" and not saved(job) else None
+
+
+def _began_with(record: Record, job: TrainJob | None) -> Start | None:
+    """What a run that completed with nothing left to do had resumed from, where that is in its own folder."""
+    attempt = None if job is None else job.status.attempt
+    if attempt is None or attempt.resumed_from is None or record.number is None:
+        return None
+    if record.folder is None or not os.path.isdir(record.folder):
+        return None
+    store = catalogue.open_store(record.folder)
+    try:
+        found = inventory.origin(store, record.number)
+    except StoreError:
+        return None
+    if found is None or found.uri != catalogue.checkpoint_uri(store, found.manifest.id):
+        return None
+    return Start(str(found.manifest.id), found.manifest.note.step, earlier=True)
 
 
 def continuing(start: Start | None) -> str:

@@ -22,10 +22,6 @@ from trainjob_api.contract import CLI_OK, CLI_USAGE
 
 HEADER = ("NAME", "STATUS", "RUN", "STEP", "CHECKPOINT", "STARTED", "TOOK", "STORED IN")
 WIDE = ("SIZE", "METRIC", "COMMAND")
-
-
-GOES_ON = (records.STOPPED, records.KILLED, "Failed")
-"""What ended so that the same command goes on from a checkpoint of an earlier run where this one saved none."""
 _TROUBLE_LIMIT = 60
 """Characters; `tj status` has the whole sentence."""
 
@@ -99,7 +95,7 @@ def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[
     progress = job.status.progress if job else None
     step, total = find.step_of(record, job), progress.total_steps if progress else None
     state, saved = record.state, find.newest_checkpoint(record, job)
-    if newest and saved is None and state in GOES_ON and (start := find.next_start(record, job)) is not None:
+    if newest and saved is None and (start := find.stands(record, job)) is not None:
         saved, step = start.id, start.step if step is None else step
     over = record.ended or (now if state == records.RUNNING else find.last_sign(record, job))
     cells = [

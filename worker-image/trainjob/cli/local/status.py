@@ -47,7 +47,7 @@ def _show(newest: Record, record: Record) -> None:
     print(f"{record.name}{of}   on this machine   {word}")
     job, now = find.job_of(record), time.time()
     stored = runs.checkpoint(record, job, is_newest=record is newest)
-    start = find.next_start(record, job) if record is newest and state in listing.GOES_ON else None
+    start = find.stands(record, job) if record is newest else None
     told = job.status.checkpoint.latest if job is not None else None
     at_the_end = stored is not None and (told is None or told.id != stored)
     if job is not None:
@@ -81,7 +81,7 @@ def _show(newest: Record, record: Record) -> None:
 
 
 def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end: str | None) -> list[tuple[str, str]]:
-    """How it was started and where its things are. `start`: what the same command goes on from; `at_the_end`: the
+    """How it was started and where its things are. `start`: what there is to go on from; `at_the_end`: the
     checkpoint of which its status does not know.
     """
     state = record.state
@@ -92,7 +92,8 @@ def _facts(newest: Record, record: Record, start: find.Start | None, at_the_end:
         at = "" if manifest is None or manifest.note.step is None else f" at step {manifest.note.step}"
         facts.append(("newest", f"checkpoint {at_the_end}{at}, stored by the workers as they ended"))
     elif start is not None and start.earlier:
-        facts.append(("saved", wording.from_before(start.id)))
+        at = "" if start.step is None else f", at step {start.step}"
+        facts.append(("saved", f"{wording.from_before(start.id)}{at}"))
     if state == records.RUNNING:
         facts.append(("launcher", f"pid {record.pid}"))
     kept = output.pieces(record.output) if record is newest else output.of_run(record.output, record.started)
@@ -155,7 +156,7 @@ def _without_checkpoint(job: TrainJob) -> TrainJob:
 
 
 def advice(record: Record, job: TrainJob | None, state: str, start: find.Start | None) -> list[str]:
-    """What to type next in this state. `start`: what the same command goes on from."""
+    """What to type next in this state. `start`: what there is to go on from."""
     name = record.name
     again = listing.command(record) or f"the command with --name {name}"
     if state in (records.RUNNING, records.RESTARTING):
@@ -171,7 +172,7 @@ def advice(record: Record, job: TrainJob | None, state: str, start: find.Start |
     if state == "Complete":
         if find.is_gone(record):
             return [f"next: `{again}` starts it again, `tj rm {name}` forgets it"]
-        if not find.saved(job):
+        if not find.saved(job) and start is None:
             return [f"next: `tj history {name}` has its metrics, `{again}` starts it again"]
         said = f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` has its metrics"
         became_nan = job is not None and job.status.progress.non_finite is not None
