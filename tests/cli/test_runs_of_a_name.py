@@ -122,7 +122,7 @@ def test_an_earlier_run_is_looked_at(three: Machine) -> None:
     assert code == contract.CLI_OK and shown.startswith("digits   run 1   on this machine   Failed")
     assert "bad batch of run 1" in shown and "checkpoint 1-4-7" in shown and "`tj logs digits --run 1`" in shown
     assert "others: 3 Complete, 2 Killed" in shown
-    assert "next: Look at the lines" in shown, "what failed is to be mended first"
+    assert "next: Look at the ranks' lines (`tj logs digits --run 1`)" in shown, "what failed is to be mended first"
     assert "`tj run train.py --name digits --resume-from digits/1-4-7` trains on from its newest" in shown
     assert three.tj("status", "digits", "--run", "2")[1].startswith("digits   run 2   on this machine   Killed")
     assert "others: 2 Killed, 1 Failed" in three.tj("status", "digits")[1]
