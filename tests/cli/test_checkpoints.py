@@ -135,8 +135,8 @@ def test_what_a_run_was_told_to_start_from_is_here_or_in_the_folder_that_is_name
     named = f"{other.store.uri()}/checkpoints/1-1-1"
     settle(store, "uid-3", named, [])
     any_shell.save("3-1-1", parent=CheckpointId(1, 1, 1))
-    assert f"based on    1-1-1 (in {named})\n" in any_shell.checkpoints("show").out, "not this folder's 1-1-1"
-    assert f"based on    1-1-1 (in {named})\n" in any_shell.checkpoints("show", "3-1-1").out
+    assert f"based on    1-1-1 (from {named})\n" in any_shell.checkpoints("show").out, "not this folder's 1-1-1"
+    assert f"based on    1-1-1 (from {named})\n" in any_shell.checkpoints("show", "3-1-1").out
 
 
 def test_list_says_how_a_validation_stands(any_shell: Shell) -> None:

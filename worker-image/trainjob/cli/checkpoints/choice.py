@@ -70,7 +70,7 @@ class Found:
                 claim = _claim(self.place, child.run)
                 named = None if claim is None or claim.resumes != parent else claim.uri
                 if named is not None and named != self.place.store.uri(folder):
-                    return None, f" (in {named})"
+                    return None, f" (from {named})"
             here = known.get(parent) or inventory.look_at(self.place.store, folder, parent)
         return (here, "") if here.manifest is not None else (None, " (no longer here)")
 
