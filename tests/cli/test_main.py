@@ -101,7 +101,11 @@ def test_help_of_a_command_stands_on_either_side(capsys: pytest.CaptureFixture[s
         (["list", "--json"], "no option --json; did you mean -o json?", "`tj list --help`"),
         (["run", "train.py", "--json"], "unknown: --json", "go after --"),
         (["run", "train.py", "--nprocs", "2"], "no option --nprocs; did you mean --workers?", "go after --"),
-        (["model", "mine"], "the following arguments are required: -o/--output-dir", "`tj model get --help`"),
+        (
+            ["model", "mine"],
+            "the following arguments are required: -o/--output-dir",
+            "`tj model mine` with `-o DIR` behind it",
+        ),
         (
             ["run", "train.py", "--storage", "s3:/bucket"],
             "this version stores on paths and at s3://",
