@@ -39,7 +39,7 @@ def test_the_one_that_stands_elsewhere_is_named() -> None:
     """The line of a library does not count: seven wait in the same call, at two lines of it."""
     groups = grouping.group({rank: _loads() if rank == 3 else _waits(2810 + rank % 2) for rank in range(8)})
     assert [each.ranks for each in groups] == [(0, 1, 2, 4, 5, 6, 7), (3,)]
-    assert groups[0].where == "in all_reduce (distributed/distributed_c10d.py:2810), called in main (train.py:90)"
+    assert groups[0].where == "wait in all_reduce (train.py:90)"
     assert groups[1].where == "in load_batch (train.py:41)"
     assert grouping.odd(groups) == (3,)
 
@@ -61,6 +61,18 @@ def test_many_frames_of_libraries_are_counted_and_the_users_stay() -> None:
     assert shown[4] == "    ... 6 frames of libraries"
     short = grouping.lines({0: _stack(*library[:4], *users, RUN)})
     assert [line.split()[-1] for line in short[1:]] == ["call_0", "call_1", "call_2", "call_3", "forward", "main"]
+
+
+def test_a_rank_in_a_call_of_ours_stands_in_that_call_and_how_it_waits_is_folded() -> None:
+    ours = "/venv/lib/python3.12/site-packages/trainjob/session"
+    wait = [(f"{LIB}/socket.py", 5, "recv"), (f"{ours}/connection.py", 55, "recv"), (f"{ours}/line.py", 80, "_ask")]
+    report = _stack(*wait, (f"{ours}/calls.py", 90, "report"), ("/work/fit.py", 89, "main"), RUN)
+    assert grouping.lines({0: report}) == [
+        "rank 0: waits in report (fit.py:89)",
+        "    ... 4 frames of libraries",
+        "    fit.py:89 main",
+    ]
+    assert grouping.lines({0: report, 1: report})[0] == "2 of 2 ranks (ranks 0, 1): wait in report (fit.py:89)"
 
 
 def test_a_rank_without_a_stack_stands_by_what_was_said_of_it() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Optional, Tuple
 
-from trainjob.agent.hangs import grouping, sentence
+from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.inquiry import Answers
 from trainjob.agent.processes.vitals import NOT_QUIET
 
@@ -53,7 +53,7 @@ def proof(before: Answers, now: Answers) -> Optional[Proof]:
             return None
         quiet = now.quiet.get(rank, NOT_QUIET)
         rests = rests and quiet.all_s >= QUIET_S and not quiet.sleeps
-        if sentence.waits(text):
+        if grouping.waits(text):
             waiting += 1
             if quiet.main_s < QUIET_S:
                 return None

@@ -21,6 +21,13 @@ _LIBRARY = re.compile(
     r"|/trainjob/(agent|checkpoint|collective|compat|integrations|launch|session|torch)\b"
 )
 
+_COLLECTIVE = re.compile(
+    r"/torch/(autograd/graph|nn/parallel/distributed|distributed/[^\"]*)\.py$|/trainjob/(session|collective)\b"
+)
+"""Where a rank waits for others: a collective of torch's, a backward pass with DDP's, a call of ours."""
+_WRAPPING = re.compile(r"^(wrapper|inner|checked|_.*|decorate_.*|<.*>)$")
+_OURS = re.compile(r"/trainjob/(session|collective)\b|/trainjob_api/")
+
 
 class Frame(NamedTuple):
     """One line of a stack."""
@@ -57,7 +64,9 @@ def group(stacks: Mapping[int, str]) -> List[Group]:
     together: Dict[str, List[int]] = {}
     for rank in sorted(stacks):
         together.setdefault(key(stacks[rank]), []).append(rank)
-    groups = [Group(tuple(ranks), _where(stacks[ranks[0]]), stacks[ranks[0]]) for ranks in together.values()]
+    groups = [
+        Group(tuple(ranks), _where(stacks[ranks[0]], len(ranks)), stacks[ranks[0]]) for ranks in together.values()
+    ]
     return sorted(groups, key=lambda each: (-len(each.ranks), each.ranks))
 
 
@@ -111,7 +120,7 @@ def is_cut(text: str) -> bool:
 
 def told(frames: List[Frame]) -> List[Frame]:
     """Those that say where a rank stands: down to the user's line, and then only the user's."""
-    mine = _users(frames)
+    mine = users(frames)
     first = len(frames) if mine is None else frames.index(mine)
     return frames[:first] + [frame for frame in frames[first:] if frame.is_users]
 
@@ -122,23 +131,37 @@ INNERMOST = 3
 
 def _folded(frames: List[Frame]) -> List[str]:
     """A line each. Many frames of libraries in a row (a module's forward() in torch) tell nothing but the way."""
-    mine = _users(frames)
+    mine = users(frames)
     first = 0 if mine is None else frames.index(mine)
-    if first - INNERMOST < 2:  # a line that counts one frame is no shorter than it
+    # How a call of ours waits tells nobody anything: the words before it name the call.
+    inner = 0 if mine is not None and any(_OURS.search(frame.file) for frame in frames[:first]) else INNERMOST
+    if first - inner < 2:  # a line that counts one frame is no shorter than it
         return [f"{frame.place} {frame.function}" for frame in frames]
-    between = f"... {first - INNERMOST} frames of libraries"
-    shown = [f"{frame.place} {frame.function}" for frame in (*frames[:INNERMOST], *frames[first:])]
-    return [*shown[:INNERMOST], between, *shown[INNERMOST:]]
+    between = f"... {first - inner} frames of libraries"
+    shown = [f"{frame.place} {frame.function}" for frame in (*frames[:inner], *frames[first:])]
+    return [*shown[:inner], between, *shown[inner:]]
 
 
 def called(frames: List[Frame]) -> List[Frame]:
     """What is above the user's own: what the user's line called; all, where nothing is the user's."""
-    mine = _users(frames)
+    mine = users(frames)
     return frames if mine is None else frames[: frames.index(mine)]
 
 
-def _users(frames: List[Frame]) -> Optional[Frame]:
+def users(frames: List[Frame]) -> Optional[Frame]:
+    """The innermost one of the user's own code."""
     return next((frame for frame in frames if frame.is_users), None)
+
+
+def waits(text: str) -> bool:
+    """Whether a rank with this stack waits for other ranks."""
+    return any(_COLLECTIVE.search(frame.file) for frame in called(main_thread(text)))
+
+
+def call(frames: List[Frame]) -> str:
+    """The call that the user's line makes, as it is known: the outermost one that is no wrapper."""
+    above = called(frames) or frames[:1]
+    return next((f.function for f in reversed(above) if not _WRAPPING.match(f.function)), above[-1].function)
 
 
 def key(text: str) -> str:
@@ -146,15 +169,17 @@ def key(text: str) -> str:
     frames = main_thread(text)
     if not frames:
         return text
-    mine = _users(frames)
+    mine = users(frames)
     # Not the line of a library: a wait in a loop stands on two of them in turn.
     return "\n".join([frames[0].file, frames[0].function, "" if mine is None else f"{mine.place} {mine.function}"])
 
 
-def _where(text: str) -> str:
+def _where(text: str, ranks: int) -> str:
     frames = main_thread(text)
     if not frames:
         return text
-    inner, mine = frames[0], _users(frames)
+    inner, mine = frames[0], users(frames)
+    if mine is not None and waits(text):
+        return f"{'waits' if ranks == 1 else 'wait'} in {call(frames)} ({mine.place})"
     said = f"in {inner.function} ({inner.place})"
     return said if mine is None or mine is inner else f"{said}, called in {mine.function} ({mine.place})"

@@ -11,14 +11,9 @@ from typing import List, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.calls import Parting
-from trainjob.agent.hangs.grouping import Frame, Group
+from trainjob.agent.hangs.grouping import Group
 from trainjob.agent.rank_names import ranks_text
 
-_COLLECTIVE = re.compile(
-    r"/torch/(autograd/graph|nn/parallel/distributed|distributed/[^\"]*)\.py$|/trainjob/(session|collective)\b"
-)
-"""Where a rank waits for others: a collective of torch's, a backward pass with DDP's, a call of ours."""
-_WRAPPING = re.compile(r"^(wrapper|inner|checked|_.*|decorate_.*|<.*>)$")
 _DEBUGGER = re.compile(r"/(pdb|bdb|pudb/[^/]*|debugpy/.*)\.py$")
 _NAMED = 4
 """Suspects of which each is told by itself; at 512 ranks the first few say it."""
@@ -41,8 +36,8 @@ def verdict(
     `parted`: how their collectives differ.
     """
     groups = grouping.group(stacks)
-    waiting = [each for each in groups if waits(each.text)]
-    suspects = [each for each in groups if not waits(each.text)] if waiting else _minority(groups)
+    waiting = [each for each in groups if grouping.waits(each.text)]
+    suspects = [each for each in groups if not grouping.waits(each.text)] if waiting else _minority(groups)
     if waiting and not suspects:
         return _all_wait(waiting, len(stacks), since, parted)
     ranks = tuple(sorted(rank for each in suspects for rank in each.ranks))
@@ -90,41 +85,25 @@ def _minority(groups: List[Group]) -> List[Group]:
     return [each for each in groups if odd.issuperset(each.ranks)] if odd else []
 
 
-def waits(text: str) -> bool:
-    """Whether a rank with this stack waits for other ranks."""
-    frames = grouping.main_thread(text)
-    return any(_COLLECTIVE.search(frame.file) for frame in grouping.called(frames))
-
-
 def _stands(group: Group) -> str:
     """`wait in all_reduce (train.py:41)`; of one rank `waits`."""
     one = len(group.ranks) == 1
     frames = grouping.main_thread(group.text)
     if not frames:
         return group.where
-    called, mine = _called(frames), _users(frames)
+    called, mine = grouping.call(frames), grouping.users(frames)
     place = "" if mine is None else f" ({mine.place})"
-    if waits(group.text):
+    if grouping.waits(group.text):
         return f"{'waits' if one else 'wait'} in {called}{place}"
     where = f"{called}{place}" if mine is None or mine is not frames[0] else f"{mine.place} {mine.function}"
     return f"{'is' if one else 'are'} in {where}"
-
-
-def _called(frames: List[Frame]) -> str:
-    """The call that the user's line makes, as it is known: the outermost one that is no wrapper."""
-    above = grouping.called(frames) or frames[:1]
-    return next((f.function for f in reversed(above) if not _WRAPPING.match(f.function)), above[-1].function)
-
-
-def _users(frames: List[Frame]) -> Optional[Frame]:
-    return next((frame for frame in frames if frame.is_users), None)
 
 
 def _told(group: Group, places: Mapping[int, str]) -> str:
     """A suspect: `rank 3 (gpu-b) is in train.py:88 load_batch`."""
     frames, mine = grouping.main_thread(group.text), None
     if frames:
-        mine = _users(frames)
+        mine = grouping.users(frames)
     where = group.where if not frames or mine is None else f"{mine.place} {mine.function}"
     verb = "" if not frames else "is in " if len(group.ranks) == 1 else "are in "
     return f"{_named(group.ranks, places)} {verb if mine is not None else ''}{where}".replace("  ", " ")
