@@ -123,6 +123,7 @@ def test_missing_ranks_are_named_with_their_stack_on_the_side_that_waits(tmp_pat
         log = rig.work_dir(waiting) / "logs" / f"rank-{waiting}.log"
         # The first stack may be of a rank that has not come so far.
         rig.wait(lambda: "stuck_in_the_data_loader" in log.read_text(), "in the log of the rank that waits")
+        rig.wait(lambda: f"\nrank {missing} is in " in log.read_text(), "it begins with the place")
         assert "as many batches" not in log.read_text()
         assert "stuck" not in rig.text(missing)
 

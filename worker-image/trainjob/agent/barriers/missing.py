@@ -12,7 +12,9 @@ from typing import Callable, Iterable, List, Optional
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import Warn
 from trainjob.agent.barriers.calls import CALL_NAMES
+from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.inquiry import Inquiry
+from trainjob.agent.processes.stacks import MORE
 from trainjob.agent.rank_names import ranks_text
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
@@ -47,6 +49,14 @@ def advice(stacks: Iterable[str]) -> List[str]:
     ]
 
 
+def told(rank: int, text: str) -> str:
+    """Where a missing rank is, and its stacks, the main thread's first."""
+    mine = grouping.users(grouping.main_thread(text))
+    if mine is None or text.endswith(MORE):
+        return f"rank {rank}: {text}"
+    return f"rank {rank} is in {mine.place} {mine.function}\n{grouping.main_first(text)}"
+
+
 class Missing:
     """One warning at a time."""
 
@@ -77,6 +87,6 @@ class Missing:
             f"{ranks_text(warning.waiting)} waited {warning.waited_s:.0f} s in {call} (collective {warning.n}) for "
             f"{ranks_text(warning.missing)}:"
         ]
-        lines += [f"rank {rank}: {stacks[rank]}" for rank in named]
+        lines += [told(rank, stacks[rank]) for rank in named]
         lines += advice(stacks.values())
         self._tell(None, from_leader.Missing(warning.waiting, "\n".join(lines)))

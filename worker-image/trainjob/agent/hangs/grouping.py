@@ -112,6 +112,22 @@ def main_thread(text: str) -> List[Frame]:
     return frames
 
 
+def main_first(text: str) -> str:
+    """The same stacks, the main thread's first and without threads in which there is nothing but ours."""
+    threads: List[List[str]] = [[]]
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            threads.append([])
+        if line:
+            threads[-1].append(line)
+    *others, main = ("\n".join(each) for each in threads if each)
+    return "\n".join([main, *(each for each in others if not _is_ours(main_thread(each)))])
+
+
+def _is_ours(frames: List[Frame]) -> bool:
+    return users(frames) is None and any(_OURS.search(frame.file) for frame in frames)
+
+
 def is_cut(text: str) -> bool:
     """Whether there is more of this stack: it may be the main thread that is missing."""
     lines = text.splitlines()
