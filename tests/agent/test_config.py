@@ -27,6 +27,12 @@ def config(**changes: str) -> AgentConfig:
     return read({**GOOD, **changes}, ["--", "python", "train.py", "--lr", "1"])
 
 
+def test_a_worker_is_known_by_its_node_and_by_its_name_where_all_are_on_one_machine() -> None:
+    assert config().place == "digits-3"
+    assert config(**{contract.ENV_NODE_NAME: "gpu-b"}).place == "gpu-b"
+    assert config(**{contract.ENV_NODE_NAME: "vm", contract.ENV_SHARED_TMP: "/tmp/x"}).place == "digits-3"
+
+
 def test_what_the_operator_sets_is_taken_over() -> None:
     c = config()
     assert (c.slot, c.host, c.spec.processes, c.spec.storage, c.spec.keep) == (

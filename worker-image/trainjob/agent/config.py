@@ -90,6 +90,11 @@ class AgentConfig:
     """The user's own."""
     kept_parent: Optional[KeptParent] = None
 
+    @property
+    def place(self) -> str:
+        """Where this worker is, for people: its node; its own name where all workers are on one machine."""
+        return self.pod if self.shared_tmp is not None else self.node or self.pod
+
 
 def read(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentConfig:
     """The configuration in `environ`, and the command behind `--`. Raises BadConfig."""

@@ -95,7 +95,7 @@ class Crew:
         self._group.ranks = forking.new_ranks(self._shape)
         self._site.reaper.kills.forget()
         forking.fork_all(self._site, self._group, self._shape, shared, argv)
-        place = self._site.config.node or self._site.config.pod
+        place = self._site.config.place
         self._background.spawn(stopped.watch(self._pids, self._note, place, self._hangs, self._member.pace.held.look))
 
     def signal(self, number: int) -> None:

@@ -86,7 +86,7 @@ class Member:
         self._steps = Steps(site.saving, send, self._reply, self._background)
         self._teller: Optional[asyncio.TimerHandle] = None
         self._stillness = Stillness()
-        self.pace = Telling(lambda: site.config.node or site.config.pod, send)
+        self.pace = Telling(lambda: site.config.place, send)
         self._asked: Dict[int, AskReported] = {}
         """Of ranks that wait for the list of the run's checkpoints."""
         self._restoring: Set[int] = set()
@@ -308,8 +308,7 @@ class Member:
         stacks, calls = await asyncio.gather(stacks_of(pids, folder), recorded_of(there, folder))
         texts.update(stacks)
         self._stillness.settle(loop.time(), there)
-        config = self._site.config
-        self._send(StacksAre(asked.request, texts, config.node or config.pod, quiet, calls))
+        self._send(StacksAre(asked.request, texts, self._site.config.place, quiet, calls))
 
     def _missing(self, word: from_leader.Missing) -> None:
         """Said where somebody waits: in this agent's output, and in the logs of the ranks that wait."""
