@@ -33,7 +33,7 @@ def test_a_rank_that_is_not_started_yet_is_no_fault() -> None:
     async def scene() -> FromMember:
         said: asyncio.Queue[FromMember] = asyncio.Queue()
         here: Any = bare_site(None, None)
-        here.socket_folder, here.config.node, here.config.pod = "/nowhere", None, "digits-1"
+        here.socket_folder, here.config.place = "/nowhere", "digits-1"
 
         def nobody(number: int) -> Any:
             raise ValueError(f"rank {number} is none of this worker's")
