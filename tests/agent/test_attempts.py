@@ -58,7 +58,8 @@ ENDS = """
 import os, signal, sys, trainjob
 how = {0: "wait", 1: sys.argv[1]}[trainjob.get_context().rank]
 if how == "wait":
-    signal.pause()
+    while True:  # a look at its stack ends a pause
+        signal.pause()
 elif how == "exception":
     raise ValueError("the loss is not a number")
 elif how == "os._exit":
@@ -75,7 +76,7 @@ else:
     [
         ("exception", {"kind": contract.END_EXCEPTION, "exit_code": 1, "signal": None}),
         ("os._exit", {"kind": contract.END_EXIT, "exit_code": 7, "signal": None, "error": None}),
-        ("sys.exit", {"kind": contract.END_EXIT, "exit_code": 3, "signal": None, "error": None}),
+        ("sys.exit", {"kind": contract.END_EXIT, "exit_code": 3, "signal": None}),
         ("SIGKILL", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 9, "error": None}),
         ("SIGSEGV", {"kind": contract.END_SIGNAL, "exit_code": None, "signal": 11}),
     ],
@@ -93,6 +94,9 @@ def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) ->
                 f'  File "{rig.folder / "job" / "train.py"}", line {len(ENDS.splitlines())}, in <module>',
                 "Fatal Python error: Segmentation fault",
             ]
+        if how == "sys.exit":
+            assert (rank["error"]["type"], rank["error"]["message"]) == ("SystemExit", "")
+            assert "train.py" in rank["error"]["traceback"]
         if how == "exception":
             assert rank["error"]["type"] == "ValueError"
             assert "the loss is not a number" in rank["error"]["message"]

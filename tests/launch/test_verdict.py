@@ -41,7 +41,9 @@ def test_on_a_cluster_the_image_is_what_lacks_it() -> None:
     assert "next: Install einops in the workers' image" in str(of_failed(missing, on_a_cluster=True))
 
 
-@pytest.mark.parametrize("given", [{}, {"message": "", "exitCode": 2, "reason": contract.REASON_EXIT}])
+@pytest.mark.parametrize(
+    "given", [{}, {"message": "", "exitCode": 2, "reason": contract.REASON_EXIT, "traceback": None}]
+)
 def test_who_knows_no_better_says_nothing(given: dict[str, object]) -> None:
     assert "next:" not in str(of_failed(failed(**given)))
 

@@ -109,14 +109,25 @@ class Watch:
 
 
 async def tell_of_changes(watch: Watch, cluster: KubeCluster) -> None:
-    """What the host does with kopf: each change of a job, or of a child that bears its label, is handed over."""
+    """What the host does with kopf: each change of a job, or of a child that bears its label, is handed over. The host
+    watches by the label: a child that loses it is told to be gone, as it was, by the number of the change.
+    """
+    labelled: dict[str, Manifest] = {}
     async for change in watch.changes():
         gone = change.type is ChangeType.DELETED
         if change.kind == contract.KIND:
             cluster.tell(seen_job(change.object, gone))
-        elif contract.LABEL_JOB in change.object["metadata"].get("labels", {}):
-            seen = seen_pod if change.kind == "Pod" else seen_service
+            continue
+        seen = seen_pod if change.kind == "Pod" else seen_service
+        metadata = change.object["metadata"]
+        before = labelled.pop(metadata["uid"], None)
+        if contract.LABEL_JOB in metadata.get("labels", {}):
             cluster.tell(seen(change.object, gone))
+            if not gone:
+                labelled[metadata["uid"]] = change.object
+        elif before is not None:
+            last = {**before["metadata"], "resourceVersion": metadata["resourceVersion"]}
+            cluster.tell(seen({**before, "metadata": last}, True))
 
 
 async def start_pod(api: Api, namespace: str, name: str, node: str = "node-1", status: Manifest | None = None) -> None:
