@@ -103,7 +103,7 @@ def test_a_second_wait_goes_on_from_the_first() -> None:
     """SIGTERM comes as long after the word to exit as uploads may stand still: nobody waits twice for a full disk."""
 
     async def scene() -> list[float]:
-        loop, still, ends = asyncio.get_running_loop(), finishing.Stillness(), []
+        loop, still, ends = asyncio.get_running_loop(), finishing.Standstill(), []
         for timeout_s in (29.0, None):
             working = finishing.while_it_moves(asyncio.sleep(3600), lambda: 0, 30, still)
             with contextlib.suppress(asyncio.TimeoutError):

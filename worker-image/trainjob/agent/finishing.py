@@ -58,7 +58,7 @@ def moved(attempt: Optional[Attempt], saving: Saving) -> object:
     return saving.moved, None if commits is None else commits.moved_at
 
 
-class Stillness:
+class Standstill:
     """Since when nothing moves. Given to a second wait, it goes on from the first: who has waited long enough does not
     begin anew.
     """
@@ -75,10 +75,10 @@ class Stillness:
 
 
 async def while_it_moves(
-    work: Awaitable[None], moves: Callable[[], object], stall_s: float, still: Optional[Stillness] = None
+    work: Awaitable[None], moves: Callable[[], object], stall_s: float, still: Optional[Standstill] = None
 ) -> bool:
     """Wait for `work`, but give it up once `moves()` has been the same for that long; whether it was done."""
-    working, still = asyncio.ensure_future(work), still or Stillness()
+    working, still = asyncio.ensure_future(work), still or Standstill()
     try:
         while not working.done():
             left_s = stall_s - still.for_s(moves(), asyncio.get_running_loop().time())

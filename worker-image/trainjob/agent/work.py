@@ -22,7 +22,7 @@ from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
-    from trainjob.agent.finishing import Stillness
+    from trainjob.agent.finishing import Standstill
     from trainjob.agent.restoring.serving import FileServer
     from trainjob.agent.site import Site
     from trainjob.agent.wire.frames import FrameConnection
@@ -68,7 +68,7 @@ class Work:
         self._peers = PeerServer(self._serve_file, self._complain)
         self._files: Optional[FileServer] = None
         self._completed = False
-        self._still: Optional[Stillness] = None
+        self._still: Optional[Standstill] = None
         """Of the uploads, once we wait for them to end."""
         self.site: Optional[Site] = None
         self.attempt: Optional[Attempt] = None
@@ -275,7 +275,7 @@ class Work:
         if self.site is None:
             return
         attempt, saving = self.attempt, self.site.saving
-        self._still = self._still or finishing.Stillness()
+        self._still = self._still or finishing.Standstill()
         if not await finishing.while_it_moves(
             finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S, self._still
         ):
