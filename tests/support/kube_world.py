@@ -16,10 +16,11 @@ import aiohttp
 from cluster.apiserver import ApiServer
 from support.patience import HANG_S
 from trainjob_api import contract
-from trainjob_operator.cluster import Manifest, NotFound, Unavailable
+from trainjob_operator.cluster import Manifest, NotFound, Seen, Unavailable
 from trainjob_operator.k8s.kube import KubeCluster, seen_job, seen_pod, seen_service
 from trainjob_operator.k8s.kubeapi import Api
 from trainjob_operator.memory import ChangeType, ObjectChange
+from trainjob_operator.memory.cluster import seen_by_label
 
 LOOK_S = 0.03
 JOBS = f"/apis/{contract.API_VERSION}/namespaces/{{}}/{contract.PLURAL}"
@@ -112,22 +113,12 @@ async def tell_of_changes(watch: Watch, cluster: KubeCluster) -> None:
     """What the host does with kopf: each change of a job, or of a child that bears its label, is handed over. The host
     watches by the label: a child that loses it is told to be gone, as it was, by the number of the change.
     """
-    labelled: dict[str, Manifest] = {}
+    in_short = {contract.KIND: seen_job, "Pod": seen_pod, "Service": seen_service}
+    told: dict[str, Seen] = {}
     async for change in watch.changes():
-        gone = change.type is ChangeType.DELETED
-        if change.kind == contract.KIND:
-            cluster.tell(seen_job(change.object, gone))
-            continue
-        seen = seen_pod if change.kind == "Pod" else seen_service
-        metadata = change.object["metadata"]
-        before = labelled.pop(metadata["uid"], None)
-        if contract.LABEL_JOB in metadata.get("labels", {}):
-            cluster.tell(seen(change.object, gone))
-            if not gone:
-                labelled[metadata["uid"]] = change.object
-        elif before is not None:
-            last = {**before["metadata"], "resourceVersion": metadata["resourceVersion"]}
-            cluster.tell(seen({**before, "metadata": last}, True))
+        seen = seen_by_label(change, told)
+        if seen is not None:
+            cluster.tell(in_short[seen.kind](seen.manifest, seen.gone))
 
 
 async def start_pod(api: Api, namespace: str, name: str, node: str = "node-1", status: Manifest | None = None) -> None:

@@ -193,7 +193,7 @@ class MemoryCluster:
                     name = change.object["metadata"]["name"]
                     yield NodeSeen(name, None) if gone else seen_node(change.object)
                     continue
-                seen = _seen(change, told)
+                seen = seen_by_label(change, told)
                 if seen is not None:
                     yield seen
 
@@ -384,7 +384,7 @@ class MemoryCluster:
         return result
 
 
-def _seen(change: ObjectChange, told: dict[str, Seen]) -> Seen | None:
+def seen_by_label(change: ObjectChange, told: dict[str, Seen]) -> Seen | None:
     """What a watch that selects by label tells of a change. `told`: what it told last of children, by UID: one that
     loses its label is gone to it, and was as it was before.
     """
