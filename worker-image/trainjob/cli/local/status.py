@@ -46,13 +46,14 @@ def _show(newest: Record, record: Record) -> None:
     of = "" if record is newest else f"   run {earlier.name_of(record)}"
     print(f"{record.name}{of}   on this machine   {word}")
     job, now = find.job_of(record), time.time()
+    sign = find.last_sign(record, job)
     stored = runs.checkpoint(record, job, is_newest=record is newest)
     start = find.stands(record, job) if record is newest else None
     told = job.status.checkpoint.latest if job is not None else None
     at_the_end = stored is not None and (told is None or told.id != stored)
     if job is not None:
         unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-        took = (record.ended or find.last_sign(record, job) or now) - record.started
+        took = (record.ended or sign or now) - record.started
         phase = None if word in (records.RUNNING, job.status.phase) else word
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, asked=True, phase=phase)
         running = now if state == records.RUNNING else None
@@ -67,7 +68,6 @@ def _show(newest: Record, record: Record) -> None:
         print()
         table.show(rank_processes.HEADER, [each.row for each in there])
     last = attempts.RUNS if state == records.RUNNING else state
-    sign = find.last_sign(record, job)
     if job is not None and (
         rows := attempts.lines(job.status, now, last=last, here=True, width=table.width(), until=sign)
     ):
