@@ -137,8 +137,10 @@ def test_deadlines(namespace: str) -> None:
 
 NO_IMAGE = "127.0.0.1:9/no/such:image"
 """Refused at once: nobody listens there."""
-WITHIN_S = 30
-"""So soon the reason of a start that hangs is told."""
+WITHIN_S = 180
+"""What takes longer hangs. How soon the reason of a start that hangs is told is a figure, not a limit: kubelet and
+scheduler take their time on a machine at work.
+"""
 
 
 def broken(
