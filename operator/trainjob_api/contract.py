@@ -474,7 +474,7 @@ UPLOAD_SYNC = "SYNC"
 UPLOAD_NONE = "NO_UPLOAD"
 UPLOAD_MODES = (UPLOAD_ASYNC, UPLOAD_SYNC, UPLOAD_NONE)
 PREFORK_AUTO: Final = "auto"
-"""Of AgentSpec.prefork: ranks are forks of a parent that has imported torch, where there is no accelerator."""
+"""Of AgentSpec.prefork: ranks are forks of a parent that has imported torch, on CPUs and NVIDIA GPUs."""
 PREFORK_ALWAYS = "Always"
 PREFORK_NEVER = "Never"
 PREFORK_DEFAULT: Literal["auto", "Always", "Never"] = "auto"

@@ -176,7 +176,7 @@ class Runtime(Model):
     prefork: Literal["auto", "Always", "Never"] = Field(
         contract.PREFORK_DEFAULT,
         description="Start ranks as forks of a process in each pod that has imported torch already; a killed rank is "
-        "then back without importing it again. auto: where the pod has no accelerator and nothing speaks against "
+        "then back without importing it again. auto: on CPUs and NVIDIA GPUs, where nothing speaks against "
         "it. For `python script.py` and `python -m module` alone.",
     )
     preload: list[Annotated[str, Field(max_length=200, pattern=_MODULE)]] | None = Field(

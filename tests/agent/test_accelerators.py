@@ -28,6 +28,22 @@ def test_accelerators_are_known_by_their_devices(names: list[str], visible: str 
 
 
 @pytest.mark.parametrize(
+    ("names", "visible", "expected"),
+    [
+        (["null", "shm"], None, False),
+        (["nvidia0", "nvidia1", "infiniband"], None, False),
+        (["nvidia0", "kfd"], None, True),
+        (["dxg"], None, True),
+        (["neuron12"], None, True),
+        (["kfd"], "", False),
+    ],
+)
+def test_forks_were_tried_with_those_of_nvidia_alone(names: list[str], visible: str | None, expected: bool) -> None:
+    environ = {} if visible is None else {accelerators.VISIBLE: visible}
+    assert accelerators.untried(names, environ) is expected
+
+
+@pytest.mark.parametrize(
     ("names", "given", "expected"),
     [
         (["null"], {}, "true"),

@@ -18,18 +18,18 @@ PLAIN = ["python", "train.py"]
 
 
 @pytest.mark.parametrize(
-    ("wish", "words", "devices", "why"),
+    ("wish", "words", "untried", "why"),
     [
         ("auto", PLAIN, False, None),
-        ("auto", PLAIN, True, "has accelerators"),
+        ("auto", PLAIN, True, "accelerators other than NVIDIA"),
         ("Always", PLAIN, True, None),
         ("Never", PLAIN, False, "is Never"),
         ("Always", ["torchrun", "train.py"], False, "a launcher"),
         ("Always", ["sh", "-c", "python train.py"], False, "a launcher"),
     ],
 )
-def test_why_not(wish: str, words: list[str], devices: bool, why: str | None) -> None:
-    found = choice.why_not(wish, words, choice.Place(devices, 1 << 40))
+def test_why_not(wish: str, words: list[str], untried: bool, why: str | None) -> None:
+    found = choice.why_not(wish, words, choice.Place(untried, 1 << 40))
     assert found is None if why is None else why in (found or "")
 
 

@@ -29,7 +29,7 @@ GOOD = Machine(
     disk=100 * GIB,
     writable=True,
     files=65536,
-    accelerators=False,
+    untried=False,
 )
 
 
@@ -41,7 +41,7 @@ def test_a_good_machine_needs_nothing() -> None:
     ("change", "found"),
     [
         ({}, "ranks are forks of a process that has imported torch"),
-        ({"accelerators": True}, "ranks start in new interpreters: this worker has accelerators"),
+        ({"untried": True}, "ranks start in new interpreters: this worker has accelerators"),
         ({"memory": 300 << 20}, "ranks start in new interpreters: this worker has 300 MiB"),
     ],
 )

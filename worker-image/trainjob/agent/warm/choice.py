@@ -98,7 +98,8 @@ class Plan(NamedTuple):
 class Place(NamedTuple):
     """Where ranks are to run."""
 
-    has_devices: bool
+    untried: bool
+    """It has accelerators of a kind with which forks were never tried."""
     room: Optional[int]
     """Bytes of memory that can be had; None: nobody can tell."""
 
@@ -111,8 +112,8 @@ def why_not(wish: str, words: Sequence[str], place: Place) -> Optional[str]:
         return "it is for `python script.py` and `python -m module`; a launcher or a shell starts its processes itself"
     if wish == contract.PREFORK_ALWAYS:
         return None
-    if place.has_devices:
-        return "this worker has accelerators (spec.runtime.prefork: Always forks there too)"
+    if place.untried:
+        return "this worker has accelerators other than NVIDIA's (spec.runtime.prefork: Always forks there too)"
     if place.room is not None and place.room < ROOM:
         return f"this worker has {place.room >> 20} MiB of memory left, less than {ROOM >> 20}"
     return None

@@ -120,7 +120,7 @@ class WarmStarter:
         ranks, which is there; empty: the agent's own. `code_is_here`: else `warm_up` follows.
         """
         self._maker.tmp = tmp
-        place = choice.Place(accelerators.found(accelerators.names(), os.environ), memory.room())
+        place = choice.Place(accelerators.untried(accelerators.names(), os.environ), memory.room())
         self._account.standing = choice.why_not(self._wish, self._words, place)
         if code_is_here:
             self.warm_up()

@@ -52,8 +52,8 @@ class Machine:
     writable: bool
     files: int
     """That an agent may have open."""
-    accelerators: bool
-    """By the devices that there are, of whatever kind."""
+    untried: bool
+    """It has accelerators of a kind with which forks were never tried."""
 
 
 def look(environ: Mapping[str, str] = os.environ) -> Machine:
@@ -76,7 +76,7 @@ def look(environ: Mapping[str, str] = os.environ) -> Machine:
         disk=_free(there),
         writable=os.access(there, os.W_OK),
         files=open_files.within_reach(),
-        accelerators=accelerators.found(accelerators.names(), environ),
+        untried=accelerators.untried(accelerators.names(), environ),
     )
 
 
@@ -154,7 +154,7 @@ def _memory_of(seen: Machine) -> Finding:
 
 
 def _starts(seen: Machine) -> Finding:
-    place = choice.Place(seen.accelerators, seen.memory)
+    place = choice.Place(seen.untried, seen.memory)
     why = choice.why_not(contract.PREFORK_AUTO, [seen.executable, "train.py"], place)
     how = "ranks are forks of a process that has imported torch, so that a killed rank restarts faster"
     if why is not None:

@@ -332,7 +332,7 @@ class RunConfig:
     """
     prefork: str = contract.PREFORK_DEFAULT
     """Start ranks as forks of a process that has imported torch already, so that a killed one is back without importing
-    it again: `auto` (where a worker has no GPU and nothing speaks against it), `Always` or `Never`.
+    it again: `auto` (on CPUs and NVIDIA GPUs, where nothing speaks against it), `Always` or `Never`.
     """
     preload: Sequence[str] | None = None
     """Modules that this process imports, such as `["torch", "transformers"]`; None: torch and what its first step

@@ -70,8 +70,8 @@ class Wish:
 
     def why_none(self) -> str | None:
         """Why none is of use to it; None: one would be."""
-        devices = accelerators.found(accelerators.names(), self._pod)
-        why = choice.why_not(self._prefork, self.words, choice.Place(devices, memory.room())) or self._why_no_command()
+        untried = accelerators.untried(accelerators.names(), self._pod)
+        why = choice.why_not(self._prefork, self.words, choice.Place(untried, memory.room())) or self._why_no_command()
         why = why or self.reading.doubt()
         return why if why is not None or self.reading.plan().modules else "the script does not import torch"
 
