@@ -152,8 +152,8 @@ def restart_rules(group: argparse._ArgumentGroup, *names: str) -> None:
     group.add_argument(
         "--prefork",
         metavar="WHEN",
-        help="start ranks as forks of a process that has imported torch already: auto (on CPUs and NVIDIA GPUs), Always "
-        "or Never (default: auto)",
+        help="start ranks as forks of a process that has imported torch already: auto (on CPUs and NVIDIA GPUs), "
+        "Always or Never (default: auto)",
     )
     group.add_argument(
         "--preload",

@@ -16,13 +16,10 @@ HARMLESS_THREADS = ("jemalloc_bg_thd",)
 """An allocator's (pyarrow brings it), which its own handlers take care of at a fork."""
 UNFIT_MODULES = ("polars", "ray", "tensorflow")
 """They begin threads or clients as soon as they are imported, or do not survive a fork by their own word."""
-_DRIVERS = (
-    ("libcuda.so", "libcuda.so.1", "cuDeviceGetCount", 3),
-    ("libnvidia-ml.so", "libnvidia-ml.so.1", "nvmlDeviceGetCount_v2", 1),
-)
-"""NVIDIA's: how the file's name begins, its soname, what counts the GPUs, and what that answers where nothing has begun
-to use them yet (CUDA_ERROR_NOT_INITIALIZED, NVML_ERROR_UNINITIALIZED). torch loads the first when it is imported,
-wherever there is one, and uses it much later.
+_DRIVERS = {"libcuda.so": ("cuDeviceGetCount", 3), "libnvidia-ml.so": ("nvmlDeviceGetCount_v2", 1)}
+"""NVIDIA's: how a file's name begins, what counts the GPUs, and what that answers where nothing has begun to use them
+yet (CUDA_ERROR_NOT_INITIALIZED, NVML_ERROR_UNINITIALIZED). torch loads the first when it is imported, wherever there is
+one, and uses it much later.
 """
 _BAD_FORK = 3
 _TOOLS = 6
@@ -108,17 +105,18 @@ def _touched_gpu() -> Optional[str]:
         return "a process group exists"
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         text = maps.read()
-    used = next((file for file, *asks in _DRIVERS if file in text and _is_in_use(*asks)), None)
+    used = next((file for file in _DRIVERS if file in text and _is_in_use(file)), None)
     return None if used is None else f"the GPU's driver is in use ({used})"
 
 
-def _is_in_use(soname: str, counts: str, untouched: int) -> bool:
+def _is_in_use(file: str) -> bool:
     """What a driver that is loaded says itself; asking begins nothing."""
-    import ctypes  # nothing that trains without torch or a GPU pays for it
+    import ctypes  # nothing that trains without a GPU pays for it
 
+    counts, untouched = _DRIVERS[file]
     try:
-        driver = ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        return getattr(driver, counts)(ctypes.byref(ctypes.c_uint())) != untouched
+        driver = ctypes.CDLL(f"{file}.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        return bool(getattr(driver, counts)(ctypes.byref(ctypes.c_uint())) != untouched)
     except (OSError, AttributeError):
         return True  # loaded, and cannot be asked
 
