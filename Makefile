@@ -41,7 +41,7 @@ test: $(STAMP) ## All tests, with their skips counted
 	@$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 test-frameworks: $(STAMP) ## Lightning, Transformers, trl, JAX, Orbax, TensorFlow, XGBoost, LightGBM, MPI, DeepSpeed and experiment trackers, in folders of their own
-	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest tests/frameworks $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest -n auto --dist loadgroup tests/frameworks $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt):$$($(BIN)/python tests/frameworks/environment.py requirements-orbax.txt) $(BIN)/python -m pytest tests/frameworks/test_orbax.py tests/frameworks/test_save_kills.py -k "orbax" $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-tensorflow.txt) $(BIN)/python -m pytest tests/frameworks -k tensorflow $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-mpi.txt) $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(PYTEST_ARGS)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Generator
 
 import pytest
@@ -23,7 +24,7 @@ prefork.apply()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-from support import skips, steady_examples  # noqa: E402
+from support import in_time, skips, steady_examples  # noqa: E402
 from support.apiserver import api_namespace, apiserver, build_before  # noqa: E402
 
 __all__ = ["api_namespace", "apiserver"]
@@ -68,6 +69,8 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Each test has a registry of local jobs of its own; Kubernetes is built before the first test that needs it."""
+    if _takes_long(item) and in_time.is_over(time.time()):
+        pytest.skip(in_time.REASON)
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(dir=item.config.stash[STATE])
     build_before(item)
 
@@ -90,5 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of several pytest workers none should be left with a long test at the end: short ones come last. Alone, the
     order stays as it is written.
     """
+    in_time.order(items, lambda item: str(item.path))
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=lambda item: not _takes_long(item))
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None

@@ -11,12 +11,13 @@ from support import e2e, release
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is here unless `make e2e` runs."""
+    """Skip what is here unless `make e2e` runs, where all of it takes long."""
+    mark = pytest.mark.skip(reason="end-to-end tests need a cluster: make e2e")
     if os.environ.get("TRAINJOB_E2E"):
-        return
+        mark = pytest.mark.slow
     for item in items:
         if "/e2e/" in str(item.path):
-            item.add_marker(pytest.mark.skip(reason="end-to-end tests need a cluster: make e2e"))
+            item.add_marker(mark)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,7 +14,7 @@ from support import random_runs
 from support.misfortunes import BLOWS
 from support.random_runs import Ran, Struck, plan_of, quiet_logs, run, shrink, tale
 
-SEEDS = int(os.environ.get("TRAINJOB_SIM_SEEDS", "120"))
+SEEDS = int(os.environ.get("TRAINJOB_SIM_SEEDS", "40"))
 ONLY = os.environ.get("TRAINJOB_SIM_SEED")
 BATCH = 10
 

@@ -1,0 +1,52 @@
+"""A test run with an end leaves out what takes long, counted, and begins elsewhere with each commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import in_time
+
+ROOT = Path(__file__).parents[2]
+FILES = [f"test_{letter}" for letter in "abcdefghij"]
+ITEMS = [(file, number) for file in FILES for number in range(3)]
+
+
+def ordered(**environ: str) -> list[tuple[str, int]]:
+    items = list(ITEMS)
+    in_time.order(items, lambda item: item[0], environ)
+    return items
+
+
+def test_without_an_end_the_order_stays() -> None:
+    assert ordered(**{in_time.TURN: "3"}) == ITEMS
+    assert not in_time.is_over(1e12, {})
+
+
+def test_with_an_end_each_commit_begins_with_another_part_and_leaves_none_out() -> None:
+    orders = [ordered(**{in_time.UNTIL: "1", in_time.TURN: f"{commit:x}"}) for commit in range(64)]
+    assert len({order[0] for order in orders}) == 8
+    for order in orders:
+        first = FILES.index(order[0][0])
+        assert order == [(file, number) for file in FILES[first:] + FILES[:first] for number in range(3)]
+
+
+@pytest.mark.parametrize(("now", "over"), [(99.9, False), (100.0, True), (101.0, True)])
+def test_nothing_long_begins_after_the_end(now: float, over: bool) -> None:
+    assert in_time.is_over(now, {in_time.UNTIL: "100"}) is over
+
+
+@pytest.mark.parametrize("processes", [[], ["-n", "2"]])
+def test_long_ones_are_skipped_and_counted_and_short_ones_run(processes: list[str]) -> None:
+    tests = ["tests/session/test_warm.py", "tests/project/test_skips.py", "-k", "new_interpreter_sees or skips"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *processes, *tests]
+    environ = {**os.environ, in_time.UNTIL: "1", in_time.TURN: "x"}
+    environ.pop("PYTEST_XDIST_WORKER", None)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"  3  {in_time.REASON}" in done.stdout
+    assert " passed, 3 skipped" in done.stdout
