@@ -4,6 +4,7 @@ bench-checkpoint` runs it.
     PYTHONPATH=tests python -m benchmarks.checkpoint [--rounds N] [--only NAME ...] [--scale F] [--folder F] [--results
     FOLDER]
 
+`dict`: processor time of `Checkpoint.from_dict` and `to_dict`, beside torch.save and torch.load.
 `save`: how long a step is blocked while 1 GiB is saved, and until it is durable, beside one memory copy, torch.save to
 the mounted folder, torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report where
 there is one. `restore`: after a worker died, from the own staging and from a peer, beside plain boto3 and what the S3
@@ -46,6 +47,22 @@ class Plan:
     def size(self) -> int:
         """Bytes of a save, whole MiB."""
         return max(1, int(GIB * self.scale) // MIB) * MIB
+
+
+def dicts(plan: Plan) -> list[Figure]:
+    """In one process, without a job."""
+    with tempfile.TemporaryDirectory(dir=plan.folder, prefix="tj-bench-") as name:
+        notes = Path(name) / "notes"
+        words = [sys.executable, str(WORKLOADS / "dicts.py"), str(notes), str(plan.rounds), str(plan.size)]
+        rows = _run(words, notes, {**os.environ, **ENVIRONMENT, "TMPDIR": name})
+
+    def of(way: str) -> list[float]:
+        return [row[way] * GIB / plan.size for row in rows]
+
+    return [
+        Figure("from_dict_cpu_vs_torch_save", "s/GiB", of("from_dict"), of("save"), "torch.save"),
+        Figure("to_dict_cpu_vs_torch_load", "s/GiB", of("to_dict"), of("load"), "torch.load"),
+    ]
 
 
 def save(plan: Plan) -> list[Figure]:
@@ -192,7 +209,13 @@ def _run(words: list[str], notes: Path, environment: dict[str, str]) -> list[Sam
     return [json.loads(line) for line in notes.read_text().splitlines()]
 
 
-MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {"save": save, "restore": restore, "s3": s3, "far": far}
+MEASUREMENTS: dict[str, Callable[[Plan], list[Figure]]] = {
+    "dict": dicts,
+    "save": save,
+    "restore": restore,
+    "s3": s3,
+    "far": far,
+}
 
 
 def main() -> int:

@@ -15,13 +15,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainjob.session import dict_file
 from trainjob.session.checkpoint import DICT_FILE
 
 LIMIT = 4 << 30
 """Bytes of the files of one checkpoint; larger ones are not looked at."""
 _TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _SAFE = ".safetensors"
-_REBUILDS = frozenset(("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_parameter"))
+_REBUILDS = frozenset(("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"))
 
 
 def broken(folder: str) -> list[str] | None:
@@ -91,18 +92,58 @@ class _Other:
         return
 
 
+class _Partial:
+    """In the place of `functools.partial`: what it calls is what `find_class` lets through, or no function at all."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._named: dict[str, Any] = {}
+
+    def __setstate__(self, state: Any) -> None:
+        self._named = state[2]
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args, **self._named)
+
+
+def _stand_ins(torch: Any) -> dict[tuple[str, str], Any]:
+    """How `Checkpoint.from_dict` has a tensor's memory made again, now and before, and nothing else of these names."""
+
+    def from_bytes(data: Any, dtype: Any) -> Any:
+        return torch.frombuffer(data, dtype=dtype) if isinstance(data, bytearray) else _Other()
+
+    def memory_of(tensor: Any) -> Any:
+        return tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else _Other()
+
+    def typed(wrap_storage: Any, dtype: Any, _internal: Any) -> Any:
+        if not isinstance(wrap_storage, torch.UntypedStorage):
+            return _Other()
+        return torch.storage.TypedStorage(wrap_storage=wrap_storage, dtype=dtype, _internal=True)
+
+    return {
+        ("functools", "partial"): _Partial,
+        ("builtins", "getattr"): lambda _of, name: from_bytes if name == dict_file.FROM_BYTES else _Other,
+        ("operator", "methodcaller"): lambda name: memory_of if name == dict_file.MEMORY_OF else _Other,
+        ("torch.storage", "TypedStorage"): typed,
+        ("torch.storage", "UntypedStorage"): lambda: torch.UntypedStorage(),
+        ("torch.storage", "_load_from_bytes"): lambda data: torch.load(
+            io.BytesIO(data), map_location="cpu", weights_only=True
+        ),
+    }
+
+
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: Any, torch: Any) -> None:
         super().__init__(file)
-        self._torch = torch
+        self._torch, self._stand_ins = torch, _stand_ins(torch)
 
     def find_class(self, module: str, name: str) -> Any:
         """Those that make tensors; a stand-in for all others."""
         torch = self._torch
-        if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return lambda data: torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if module == "torch._utils" and name in _REBUILDS:
             return getattr(torch._utils, name)
-        return _Other
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        return self._stand_ins.get((module, name), _Other)
