@@ -33,7 +33,7 @@ LOOPS = Path(__file__).parent / "loops"
 EVERYTHING = os.environ.get("ZOO") == "all"
 pytestmark = pytest.mark.slow
 NO_LUCK, NO_SPACE = "no luck today", "No space left on device"
-WORK_MIB, FULL_FAILURES = 64, 5
+STORAGE_MIB, WORK_MIB, FULL_FAILURES = 16, 64, 5
 
 
 @dataclass
@@ -138,7 +138,7 @@ def cases() -> list[object]:
 def test_a_loop_comes_to_what_it_would_have_come_to(stage: Stage, animal: Animal, strike: Strike) -> None:
     wanted = undisturbed(stage, animal) if animal.of_torch else computed(animal)
     struck = cage(stage, "struck")
-    with small_disk(struck.storage) if strike is Strike.FULL else nullcontext():
+    with small_disk(struck.storage, STORAGE_MIB) if strike is Strike.FULL else nullcontext():
         match strike:
             case Strike.STOP:
                 told = stopped_and_started_again(struck, animal)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import re
+import signal
 import traceback
+from multiprocessing import connection
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -42,6 +45,11 @@ _OF_JAX = re.compile(r"[A-Z_]+: Gloo \w+ failed: ")
 # torch.save() to a full volume.
 _FULL_TEXT = re.compile(r"PytorchStreamWriter failed writing|No space left on device")
 _LOADER_KILLED = re.compile(r"DataLoader worker \(pid \d+\) is killed by signal: ")
+# What a rank meets whose loader's process goes while it hands a batch over, before torch has noticed.
+_LOADER_FRAME = re.compile(r"/torch/utils/data/dataloader\.py$")
+_LOADER_BROKE = (OSError, EOFError, pickle.UnpicklingError)
+_LOADER_BROKE_TEXT = re.compile(r"exited unexpectedly|items of ancdata|shared memory")
+_LOADER_PATIENCE_S = 0.5
 _COMMUNICATION_TEXT = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
@@ -86,11 +94,15 @@ def no_room(error: BaseException) -> str:
 
 def describe(error: BaseException) -> Dict[str, Any]:
     """The `contract.RankError` for an exception."""
+    gone = _loader_gone(error)
+    if gone is not None:
+        gone.__cause__ = error
+        error = gone
     return {
         "type": _type(error),
         "message": (_said(error) + no_room(error))[: contract.MESSAGE_LIMIT],
         "traceback": format_traceback(error),
-        "communication": is_communication(error),
+        "communication": gone is None and is_communication(error),
     }
 
 
@@ -122,7 +134,46 @@ def loader_kill(error: BaseException) -> Optional[BaseException]:
             shown = RuntimeError(_text(current))
             shown.__suppress_context__ = True
             return shown.with_traceback(_users(error.__traceback__) or _users(current.__traceback__))
+    return _loader_gone(error)
+
+
+def _loader_gone(error: BaseException) -> Optional[BaseException]:
+    """torch's own sentence, where a process of a DataLoader was killed and the rank met that as something else first:
+    a connection that broke, a batch whose memory is gone. None: no such process was killed.
+    """
+    chain = list(_raised_from(error))
+    if any(_LOADER_KILLED.search(_text(current)) for current in chain):
+        return None
+    for current in chain:
+        broke = isinstance(current, _LOADER_BROKE) or (
+            isinstance(current, RuntimeError) and _LOADER_BROKE_TEXT.search(_text(current))
+        )
+        workers = _loader_workers(current.__traceback__) if broke else []
+        # An error of a process that lives comes as it is: nothing is waited for.
+        if workers and relayed.of(_text(current), _is_wrapper) is None:
+            ended = connection.wait([worker.sentinel for worker in workers], _LOADER_PATIENCE_S)
+            for worker in workers:
+                if worker.sentinel in ended:
+                    worker.join(_LOADER_PATIENCE_S)  # its sentinel closes a moment before it has ended
+        for worker in workers:
+            # torch ends those that are left by SIGTERM.
+            if (worker.exitcode or 0) < 0 and worker.exitcode != -signal.SIGTERM:
+                word = signal.strsignal(-worker.exitcode) or f"signal {-worker.exitcode}"
+                gone = RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {word}. ")
+                gone.__suppress_context__ = True
+                return gone.with_traceback(_users(error.__traceback__) or _users(current.__traceback__))
     return None
+
+
+def _loader_workers(tb: Optional[TracebackType]) -> List[Any]:
+    """The processes of the DataLoader that a traceback goes through."""
+    while tb is not None:
+        if _LOADER_FRAME.search(_path(tb.tb_frame.f_code.co_filename)):
+            workers = getattr(tb.tb_frame.f_locals.get("self"), "_workers", None)
+            if workers:
+                return list(workers)
+        tb = tb.tb_next
+    return []
 
 
 def _users(tb: Optional[TracebackType]) -> Optional[TracebackType]:

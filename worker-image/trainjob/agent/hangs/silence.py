@@ -17,8 +17,8 @@ USUAL_TIMES = 12.0
 """Nor one that is not so many times the usual pause between two steps,"""
 LONGEST_TIMES = 3.0
 """nor so many times the longest that there was: what happens each epoch is known after the first."""
-EARLY_S = 15.0
-"""What is proven (`evidence`) is told sooner: after so long,"""
+EARLY_S = 13.5
+"""What is proven (`evidence`) is told sooner: after so long, so that it is said within fifteen seconds,"""
 EARLY_TIMES = 5.0
 """and not before so many times the usual pause;"""
 ALONE_TIMES = 1.5
