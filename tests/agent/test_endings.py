@@ -140,3 +140,26 @@ def test_it_is_up_with_little_work_and_small(tmp_path: Path) -> None:
         print(f"agent: first sync after {took * 1000:.0f} ms of CPU, {rss:.1f} MB resident")
         assert took < 1.0
         assert rss < 40
+
+
+WAITS = """
+import time, trainjob
+if trainjob.get_context().rank == 1:
+    print("hangs", flush=True)
+    time.sleep(600)
+print("waits", flush=True)
+trainjob.barrier()
+"""
+
+
+def test_who_waits_for_a_rank_that_was_told_to_end_is_ended_without_a_traceback(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=WAITS) as rig:
+        rig.run(1)
+        rig.wait_text(1, "hangs")
+        rig.wait_text(0, "waits")
+        rig.agents[1].process.send_signal(signal.SIGTERM)
+        assert rig.exit_code(1) == contract.EXIT_REMOVED
+        rig.agents[0].process.send_signal(signal.SIGTERM)
+        assert rig.exit_code(0) == contract.EXIT_REMOVED
+        assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
+        assert "Traceback" not in rig.text(0)

@@ -84,10 +84,11 @@ def _lightning(module: ModuleType) -> None:
     @functools.wraps(plain)
     def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
         ranks, counted = int(os.environ.get(contract.ENV_WORLD_SIZE, "1")), self.world_size
-        if ranks > 1 and counted == 1 and os.environ.get(contract.ENV_RANK) == "1":
+        if ranks > 1 and counted != ranks and os.environ.get(contract.ENV_RANK) == "1":
+            each = "so each trains a model of its own on all the data" if counted == 1 else "which never meet"
             warnings.warn(
-                f"The ranks train apart: the job has {ranks} ranks, and Lightning counts 1, so each trains a model of "
-                "its own on all the data. Use pl.Trainer(strategy=trainjob.lightning.TrainJobDDPStrategy(), "
+                f"The ranks train apart: the job has {ranks} ranks, and Lightning counts {counted}, {each}. "
+                "Use pl.Trainer(strategy=trainjob.lightning.TrainJobDDPStrategy(), "
                 "callbacks=[trainjob.lightning.ReportCallback()], ...), whatever `devices` says.",
                 stacklevel=2,
             )

@@ -158,7 +158,9 @@ class Leader:
 
     def _take_joined(self, index: int, word: FromMember, collectives: Collectives, commits: Commits) -> None:
         if isinstance(word, from_member.Ended):
-            collectives.ended(index, word.rank, word.how)
+            (collectives.stopped if word.kind == contract.END_STOPPED else collectives.ended)(
+                index, word.rank, word.how
+            )
             if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
                 self._tell_broke(word.rank)
                 # What is known here of progress belongs to what that rank's end costs: the coordinator need not ask.
