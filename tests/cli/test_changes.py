@@ -212,9 +212,16 @@ def test_a_job_that_had_nothing_more_to_do_says_so() -> None:
         "digits completed in 6.9s with 1 attempt",
         "  nothing new was saved; checkpoint 1-1-6 is there from before",
     ]
-    assert len(completed(job({"attempt": attempt()}), None)) == 1
+    plain = job({"attempt": attempt()}, runtime={"agent": "Disabled"})
+    assert len(completed(plain, None)) == 1
     saved = job({"attempt": attempt(resumedFrom="1-1-6"), "checkpoint": checkpoint()})
     assert "from before" not in "\n".join(completed(saved, None))
+
+
+def test_a_job_that_kept_nothing_is_told_what_would_have() -> None:
+    silent, reported = job({"attempt": attempt()}), job({"attempt": attempt(), "progress": progress()})
+    assert completed(silent, None)[-1].startswith("  report() was never called: trainjob.report(")
+    assert completed(reported, None)[-1].startswith("  no checkpoint was reported: trainjob.report(")
 
 
 ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: bad batch of pid {}'

@@ -50,6 +50,10 @@ def test_the_last_checkpoint_before_the_first_nan_is_named_with_the_command(
 def test_where_there_is_none_or_nothing_happened_that_is_said_or_nothing(saved: Shell) -> None:
     assert "no checkpoint from before loss became NaN is kept" in last_good.lines(ended(5), saved.uri, COMMAND)[0]
     assert last_good.lines(job({"attempt": {**attempt(), "run": 1}}), saved.uri, COMMAND) == []
+    empty = f"{saved.uri}-of-another-job"
+    assert last_good.lines(ended(5), empty, COMMAND) == [
+        "  no checkpoint from before loss became NaN: the run has none"
+    ]
     (line,) = last_good.lines(ended(30), saved.uri, "python train.py")
     assert line == "  checkpoint 1-1-2 at step 20 is the last before loss became NaN"
 

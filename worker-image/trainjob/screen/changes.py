@@ -291,6 +291,11 @@ def _completed(old: TrainJobStatus | None, new: TrainJobStatus) -> list[Change]:
 GONE_HERE = "gone with the workers; --storage keeps it"
 """Where a checkpoint is that was stored nowhere, for a job of this machine."""
 
+KEEPS = (
+    "trainjob.report(metrics, checkpoint=trainjob.Checkpoint.from_dict(state)) keeps what was trained, and lets a "
+    "killed job resume"
+)
+
 
 def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> list[str]:
     """The lines for a job that completed, after so many seconds where that is known."""
@@ -306,4 +311,7 @@ def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> li
         lines.append(f"  checkpoint {latest.id}: {latest.uri or gone}")
     elif status.attempt is not None and status.attempt.resumed_from is not None:
         lines.append(f"  nothing new was saved; checkpoint {status.attempt.resumed_from} is there from before")
+    elif job.spec.runtime.agent == "auto":
+        what = "no checkpoint was reported" if status.progress.position else "report() was never called"
+        lines.append(f"  {what}: {KEEPS}")
     return lines

@@ -27,6 +27,8 @@ def lines(job: TrainJob, storage: str | None, command: str) -> list[str]:
     stored, _ = ask_storage.ask(storage, lambda store: catalogue.list_checkpoints(store, run))
     if stored is None:
         return []
+    if not stored:
+        return [f"  no checkpoint from before {seen.metric} became {seen.value}: the run has none"]
     good = newest_before(stored, seen)
     if good is None:
         return [f"  no checkpoint from before {seen.metric} became {seen.value} is kept (--keep says how many are)"]
