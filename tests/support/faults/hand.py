@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.faults import points, targets
-from support.faults.plan import BY_OTHERS, ENDS_A_PROCESS, STEP, WITHIN, Fault, Faults, What
+from support.faults.plan import BY_OTHERS, END, ENDS_A_PROCESS, STEP, WITHIN, Fault, Faults, What
 from support.patience import HANG_S
 
 DELAY_S = 0.15
@@ -103,7 +103,7 @@ class Hand:
             self._over[number].set()
             return _word(fault)
         self._strike(number, mine)
-        return {**_word(None), "slowly": fault.what is What.STOP_JOB}
+        return {**_word(None), "slowly": _needs_time(fault)}
 
     def _take(self, asked: dict[str, Any]) -> int | None:
         """The first fault that strikes now: nobody else gets it."""
@@ -189,6 +189,11 @@ _SIGNALS: dict[What, int] = {
 
 def _due(fault: Fault, asked: dict[str, Any]) -> bool:
     return fault.due(asked["at"], asked["step"], asked["attempt"])
+
+
+def _needs_time(fault: Fault) -> bool:
+    """Whether the job could be over before the blow is felt: whoever met it goes on a little later."""
+    return fault.what is What.STOP_JOB or (fault.what is What.DELETE_POD and fault.at != END)
 
 
 def _word(fault: Fault | None) -> dict[str, Any]:
