@@ -13,6 +13,8 @@
     runs/damaged-<crc32>.json                    a checkpoint elsewhere, named by resumeFrom, that turned out damaged
     history/<run>-<attempt>.jsonl                reports and log rows of one attempt; of a long one the first of them
     history/<run>-<attempt>.<n>.jsonl            what follows, n from 1; only the last segment still changes
+    trackers/<tracker>/<turn>.json               who feeds an experiment tracker since that turn
+    trackers/<tracker>/<turn>.state.json         up to where it has, and whether it has left
     output/<start>-<attempt>.log[.gz]            what the ranks of a job on this machine wrote, kept by its launcher
 
 The user's files cannot collide with ours: the folder `.trainjob` at the top of a checkpoint is reserved. Used by
@@ -32,8 +34,9 @@ CHECKPOINTS = "checkpoints"
 RUNS = "runs"
 HISTORY = "history"
 OUTPUT = "output"
+TRACKERS = "trackers"
 
-_RUN = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
+_NUMBER = re.compile(r"([1-9][0-9]{0,17})\.json", re.ASCII)
 _ATTEMPT = re.compile(r"([1-9][0-9]{0,17})\.attempt-([0-9]{1,18})\.json", re.ASCII)
 _HISTORY = re.compile(r"([1-9][0-9]{0,17})-([0-9]{1,18})(?:\.([1-9][0-9]{0,8}))?\.jsonl", re.ASCII)
 
@@ -141,9 +144,30 @@ def history_key(run: int, attempt: int, segment: int = 0) -> str:
     return f"{HISTORY}/{run}-{attempt}{f'.{segment}' if segment else ''}.jsonl"
 
 
+def turns_folder(tracker: str) -> str:
+    """Key prefix of a tracker's turns, without a trailing slash."""
+    return f"{TRACKERS}/{tracker}"
+
+
+def turn_key(tracker: str, turn: int) -> str:
+    """Key of the claim of a turn."""
+    return f"{TRACKERS}/{tracker}/{turn}.json"
+
+
+def turn_state_key(tracker: str, turn: int) -> str:
+    """Key of what came of a turn."""
+    return f"{TRACKERS}/{tracker}/{turn}.state.json"
+
+
+def parse_turn(name: str) -> Optional[int]:
+    """The turn whose claim has this name; None for other files."""
+    found = _NUMBER.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
 def parse_run(name: str) -> Optional[int]:
     """The run whose claim has this name in `runs/`; None for other files."""
-    found = _RUN.fullmatch(name)
+    found = _NUMBER.fullmatch(name)
     return int(found.group(1)) if found else None
 
 
