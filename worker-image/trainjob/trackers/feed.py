@@ -1,6 +1,7 @@
 """A tracker's queue and its thread: who trains, and who follows the training, never waits for a tracker.
 
-Made by `tracker`, one for each run. What fails is said once and tried again; what hangs is left behind at the end.
+Made by `tracker`, one for each run. What fails is said once and tried again; what hangs is left behind at the end. Of
+several processes that follow one training one feeds, see `claim`: the others stop, and write nothing more.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.screen import streams, wording
+from trainjob.trackers import source
+from trainjob.trackers.claim import Mark, is_recorded
+from trainjob.trackers.turn import Limits, Turn, TurnOver
 
 LIMIT = 10_000
 """Reports that may wait; beyond it the oldest are lost, which is said at the end."""
@@ -29,11 +34,15 @@ TRIES_AT_END = 3
 class Recorder(Protocol):
     """What is fed; all of it in one thread."""
 
+    def place(self, run_context: RunContext) -> str: ...
+
     def open(self, run_context: RunContext, first: Report) -> None: ...
 
     def restart(self, first: Report) -> None: ...
 
     def write(self, reports: Sequence[Report]) -> None: ...
+
+    def leave(self) -> None: ...
 
     def close(self, error: BaseException | None) -> None: ...
 
@@ -41,7 +50,13 @@ class Recorder(Protocol):
 class Feed:
     """Of one tracker and one run."""
 
-    def __init__(self, recorder: Recorder, context: RunContext, retry_s: tuple[float, float] = RETRY_S) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        context: RunContext,
+        retry_s: tuple[float, float] = RETRY_S,
+        limits: Limits | None = None,
+    ) -> None:
         self._recorder, self._context, self._name = recorder, context, type(recorder).__name__
         self._first_retry_s, self._longest_retry_s = retry_s
         self._waiting: deque[Report] = deque()
@@ -52,12 +67,22 @@ class Feed:
         self._attempt: int | None = None
         self._lost = 0
         self._said: set[str] = set()
+        self._limits = limits
+        self._ordinal = source.next_ordinal(context.run_id, self._name)
+        self._turn: Turn | None = None
+        self._began = False
+        """Its turn was waited for."""
+        self._over = False
+        """Another process feeds it."""
+        self._left_behind = False
         self._thread = threading.Thread(target=self._work, name=f"trainjob-{self._name}", daemon=True)
         self._thread.start()
 
     def put(self, report: Report) -> None:
         """Waits for nothing."""
         with self._changed:
+            if self._over:
+                return
             if len(self._waiting) >= LIMIT:
                 self._waiting.popleft()
                 self._lost += 1
@@ -70,7 +95,8 @@ class Feed:
             self._ended, self._error = True, error
             self._changed.notify()
         self._thread.join(patience_s)
-        hangs = self._thread.is_alive()
+        source.free_ordinal(self._context.run_id, self._name, self._ordinal)
+        hangs = self._left_behind = self._thread.is_alive()
         missing = len(self._waiting) + self._lost
         if hangs:
             self._say(f"it has not come to its end within {wording.duration(patience_s)} and is not waited for")
@@ -81,11 +107,14 @@ class Feed:
         pause, left = self._first_retry_s, TRIES_AT_END
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._ended)
+                self._changed.wait_for(lambda: self._waiting or self._ended, self._look_s())
                 last = self._ended
             try:
                 self._deliver()
                 pause = self._first_retry_s
+            except TurnOver as over:
+                self._stop(over)
+                return
             except MissingLibraryError as error:
                 self._say(str(error))
                 return
@@ -102,14 +131,21 @@ class Feed:
                 continue
             if last:
                 self._close()
+                if self._turn is not None:
+                    self._turn.leave()
                 return
 
     def _deliver(self) -> None:
         """All that waits, the reports of an attempt together. What was recorded waits no more."""
+        if not self._began:
+            self._begin()
+        elif not self._waiting:
+            self._check()
         with self._changed:
             reports = list(self._waiting)
         for attempt, group in itertools.groupby(reports, key=lambda report: report.attempt):
             rows = list(group)
+            self._check()
             if not self._opened:
                 self._recorder.open(self._context, rows[0])
                 self._opened, self._attempt = True, attempt
@@ -121,6 +157,53 @@ class Feed:
                 for row in rows:
                     if self._waiting and self._waiting[0] is row:
                         self._waiting.popleft()
+            if self._turn is not None:
+                self._turn.confirm(source.mark_of(rows[-1]))
+
+    def _begin(self) -> None:
+        """Before the first batch: its turn is waited for, and what the one before had no time for comes first."""
+        with self._changed:
+            first = self._waiting[0] if self._waiting else None
+        if first is None:
+            return
+        mark: Mark | None = None
+        found = source.storage_of(self._context, first)
+        if found is not None:
+            key = source.key_of(self._name, self._recorder.place(self._context), self._ordinal)
+            self._turn = self._turn or Turn(found, key, self._say, self._limits)
+            mark = self._turn.begin(first.run or 0, first.attempt or 0)
+        self._began = True
+        if found is None or self._turn is None or mark is None:
+            return
+        missing = self._turn.asked(partial(source.missing, found, mark, first)) or []
+        with self._changed:
+            left = [report for report in self._waiting if not is_recorded(mark, source.mark_of(report))]
+            self._waiting = deque([*missing, *left])
+
+    def _check(self) -> None:
+        """Whether it is its turn still. Raises TurnOver."""
+        if self._turn is not None:
+            self._turn.check()
+
+    def _look_s(self) -> float | None:
+        """For how long nothing may be looked at; None: until something is to be done."""
+        return None if self._turn is None else self._turn.look_s
+
+    def _stop(self, over: TurnOver) -> None:
+        """Another process goes on where this one has stopped. Nothing is lost here: that one has the same reports."""
+        with self._changed:
+            self._over = True
+            self._waiting.clear()
+            self._lost = 0
+        self._say(f"{over}: this one stops")
+        try:
+            if self._opened and not self._left_behind:
+                self._recorder.leave()
+        except Exception as error:  # as above
+            self._say(f"{type(error).__name__}: {str(error).strip()}")
+        finally:
+            if self._turn is not None:
+                self._turn.leave()
 
     def _close(self) -> None:
         if not self._opened:

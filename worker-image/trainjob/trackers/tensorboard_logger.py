@@ -56,8 +56,12 @@ class TensorBoardLogger(tracker.Tracker):
             ],
         )
 
-    def close(self, error: BaseException | None) -> None:
+    def leave(self) -> None:
         """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def close(self, error: BaseException | None) -> None:
+        """Closes the file."""
+        self.leave()

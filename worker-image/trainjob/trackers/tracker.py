@@ -20,7 +20,7 @@ from trainjob.trackers.feed import Feed
 class Tracker(UserCallback):
     """An experiment tracker as a callback of `RunConfig`; derive from it for one that is not here.
 
-    Override `write`, and of the others what you need. All four are called in one thread of this tracker, beside the
+    Override `write`, and of the others what you need. All are called in one thread of this tracker, beside the
     training and beside `fit()`: one that is slow, hangs or raises touches no step. What raises is called again with
     the same reports, after a pause.
 
@@ -44,6 +44,9 @@ class Tracker(UserCallback):
     def write(self, reports: Sequence[Report]) -> None:
         """Reports of one attempt, in their order."""
         raise NotImplementedError(f"{type(self).__name__}.write")
+
+    def leave(self) -> None:
+        """Another process feeds this training from now on, and says how it ends: let go of what is held here."""
 
     def close(self, error: BaseException | None) -> None:
         """The run is over; `error` is what `fit()` raises."""

@@ -92,6 +92,11 @@ class WandbLogger(tracker.Tracker):
         mine = {_STEP: tracker.step_of(report), _ATTEMPT: report.attempt, "epoch": report.epoch}
         return {**{name: value for name, value in mine.items() if value is not None}, **tracker.values(report)}
 
+    def leave(self) -> None:
+        """Sends what W&B has of this process."""
+        if self._run is not None:
+            self._run.finish(exit_code=0)
+
     def close(self, error: BaseException | None) -> None:
         """Says how it ended."""
         if self._run is not None:

@@ -85,6 +85,8 @@ class Reports:
         self._looked = False
         self._run: int | None = None
         self._follower: Follower | None = None
+        self.store: Store | None = None
+        """The job's folder, once it is known to be seen here."""
 
     def new(self, job: TrainJob) -> list[Report]:
         """Oldest first: every report where this machine sees the storage, also those that are done again after a
@@ -121,7 +123,7 @@ class Reports:
             self._run = None if store is None else catalogue.latest_run(store)
         except StoreError:
             return
-        self._follower = None if store is None else Follower(store)
+        self._follower, self.store = (None, None) if store is None else (Follower(store), store)
 
 
 def _returned(store: Store, folder: str, key: str | None) -> object:

@@ -298,7 +298,10 @@ class _Narrator:
         self._display.status(job)
         self.hearers.failure(job)
         if self.hearers:
-            self.hearers.reports(self._reports.new(job))
+            reports = self._reports.new(job)
+            if self._reports.store is not None:
+                self.hearers.stored_in(self._reports.store)
+            self.hearers.reports(reports)
 
 
 def conclude(job: TrainJob, return_key: str | None) -> results.Result:

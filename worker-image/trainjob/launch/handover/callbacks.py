@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 if TYPE_CHECKING:
+    from trainjob.checkpoint.stores.store import Store
     from trainjob.session.checkpoint import Checkpoint
 
 
@@ -35,6 +36,9 @@ class RunContext:
     """The trainer's TorchConfig."""
     run_id: str = field(default_factory=lambda: uuid4().hex)
     """Another one for each fit(), also under the same name."""
+
+    store: Store | None = field(default=None, repr=False, compare=False)
+    """That folder, opened, where `path` alone does not lead to it."""
 
     def get_run_config(self) -> Any:
         """The RunConfig that was given to the trainer."""

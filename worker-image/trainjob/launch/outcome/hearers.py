@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.errors import StoreError
@@ -17,6 +18,7 @@ from trainjob.launch.outcome import verdict
 from trainjob.launch.outcome.reports import Follower
 
 if TYPE_CHECKING:
+    from trainjob.checkpoint.stores.store import Store
     from trainjob.launch.handover.callbacks import Report, RunContext, UserCallback
     from trainjob_api.v1alpha1 import Failure, TrainJob
 
@@ -34,6 +36,11 @@ class Hearers:
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
+
+    def stored_in(self, store: Store) -> None:
+        """The job's folder, where the run's path alone does not lead to it."""
+        if self._context.store is None:
+            self._context = replace(self._context, store=store)
 
     def reports(self, reports: Iterable[Report]) -> None:
         """Those that are new."""

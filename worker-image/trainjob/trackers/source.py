@@ -1,0 +1,74 @@
+"""What a feed needs to know of its job's storage: where its claim lies, and which reports are there. For `feed`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+
+from trainjob.checkpoint.choice import catalogue
+from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+from trainjob.launch.handover.callbacks import Report, RunContext
+from trainjob.launch.outcome.reports import report_of
+from trainjob.trackers import claim
+from trainjob.trackers.claim import Mark
+
+RETRY_S = 3.0
+"""So long a bucket is tried."""
+
+_LOCK = threading.Lock()
+_FED: set[tuple[str, str, int]] = set()
+"""(run, kind, ordinal) of the feeds of this process."""
+
+
+def next_ordinal(run_id: str, kind: str) -> int:
+    """Which of a run's trackers of one kind this is: two that a program gives are fed side by side."""
+    with _LOCK:
+        ordinal = next(n for n in range(len(_FED) + 1) if (run_id, kind, n) not in _FED)
+        _FED.add((run_id, kind, ordinal))
+        return ordinal
+
+
+def free_ordinal(run_id: str, kind: str, ordinal: int) -> None:
+    """That one is fed no more."""
+    with _LOCK:
+        _FED.discard((run_id, kind, ordinal))
+
+
+def key_of(kind: str, place: str, ordinal: int) -> str:
+    """The name of a tracker in the storage: the same in all processes that would feed it."""
+    written = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{kind}-{written}-{ordinal}"
+
+
+def storage_of(context: RunContext, first: Report) -> Store | None:
+    """The job's folder, where this process sees it; None: processes cannot hear of each other."""
+    if first.run is None:
+        return None
+    if context.store is not None:
+        return context.store
+    if "://" in context.path or os.path.isdir(context.path):
+        try:
+            return open_store(context.path, RETRY_S)
+        except StoreError:
+            return None  # no path of a storage
+    return None
+
+
+def mark_of(report: Report) -> Mark:
+    """The place of a report in its training."""
+    return Mark(report.run or 0, report.attempt or 0, report.position)
+
+
+def missing(store: Store, mark: Mark, first: Report) -> list[Report]:
+    """Reports of earlier runs that the process of that run has stored and not recorded. Raises StoreError."""
+    if first.first_run is None or first.run is None:
+        return []
+    begins = mark_of(first)
+    if not claim.has_gap(mark, begins, first.first_run):
+        return []
+    rows = catalogue.lineage_history(store, first.run, [])
+    found = [report_of(row, None, first.first_run) for row in rows if row.get("kind") == "report"]
+    return [report for report in found if claim.is_missing(mark, mark_of(report), begins, first.first_run)]
