@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, shell, spares
+from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, shell, spares, trackers
 from support.mutation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -14,6 +14,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *shell.MUTANTS,
     *agents.MUTANTS,
     *checkpoints.MUTANTS,
+    *trackers.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]

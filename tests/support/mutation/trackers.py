@@ -1,0 +1,55 @@
+"""Mistakes in whose turn it is to feed a tracker. One entry each: name, file, what stands there, what is put in its place, the test that sees it."""
+
+from __future__ import annotations
+
+from support.mutation.mutant import Mutant
+
+FOLDER = "worker-image/trainjob/trackers/"
+CLAIM = "tests/trackers/test_claim.py::"
+TURN = "tests/trackers/test_turn.py::"
+HANDOVER = "tests/trackers/test_handover.py::"
+
+MUTANTS = (
+    Mutant(
+        "an older run takes a tracker's turn",
+        FOLDER + "claim.py",
+        "    if (newest.run, newest.attempt) > (run, attempt):",
+        "    if False:",
+        TURN + "test_two_of_the_same_attempt_the_last_one_feeds_and_an_older_one_never_takes_the_turn_back",
+    ),
+    Mutant(
+        "a dead one is waited for to the end",
+        FOLDER + "claim.py",
+        "    if unchanged_s >= LEASE_S:",
+        "    if False:",
+        TURN + "test_a_dead_one_costs_eight_seconds_and_is_told_of_once",
+    ),
+    Mutant(
+        "whose turn it is is not asked before a batch",
+        FOLDER + "feed.py",
+        "            rows = list(group)\n            self._check()\n",
+        "            rows = list(group)\n",
+        HANDOVER + "test_one_that_is_cut_off_in_a_batch_ends_it_and_begins_no_other",
+    ),
+    Mutant(
+        "what was recorded is not confirmed",
+        FOLDER + "feed.py",
+        "                self._turn.confirm(source.mark_of(rows[-1]))",
+        "                pass",
+        HANDOVER + "test_one_that_comes_back_goes_on_where_the_other_stopped",
+    ),
+    Mutant(
+        "the reports that another had no time for are lost",
+        FOLDER + "feed.py",
+        "            self._waiting = deque([*missing, *left])",
+        "            self._waiting = deque(left)",
+        HANDOVER + "test_what_the_run_before_had_no_time_for_is_recorded_by_the_next",
+    ),
+    Mutant(
+        "who waits does not look past one that never fed",
+        FOLDER + "claim.py",
+        "        if (last := found[-1]) is not None and last.began:\n            break\n",
+        "        break\n",
+        CLAIM + "test_those_before_are_looked_through_up_to_the_last_that_has_fed",
+    ),
+)
