@@ -300,6 +300,33 @@ def test_one_that_fed_without_a_turn_takes_it_once_the_storage_works_again_or_he
         made(faulty, time).begin(1, 1)
 
 
+def test_a_turn_that_is_taken_late_is_not_waited_for_again(faulty: Faulty, time: Time) -> None:
+    other, mine = made(faulty, time), made(faulty, time)
+    other.begin(1, 1)
+    faulty.faults["create"] = full
+    mine.begin(1, 1)
+    faulty.faults.clear()
+    time.now = 2000.0
+    mine.check()
+    assert time.now == 2000.0
+    with pytest.raises(TurnOver):
+        other.check()
+
+
+def test_who_has_nothing_to_write_looks_less_often_at_a_bucket(tmp_path: Path, time: Time) -> None:
+    assert made(open_store(str(tmp_path)), time).look_s == claim.LOOK_S
+    assert made(open_store("s3://bucket/job"), time).look_s == claim.BUCKET_LOOK_S
+
+
+def test_a_storage_whose_lists_are_never_new_is_given_up(
+    faulty: Faulty, time: Time, said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made(open_store(str(tmp_path)), time).begin(1, 1)
+    monkeypatch.setattr(Faulty, "names", lambda self, folder: [], raising=False)
+    made(faulty, time, said).begin(1, 1)
+    assert time.now == 1000.0 + claim.WAIT_S and "(others take each turn first)" in said[0]
+
+
 def test_a_storage_that_hangs_is_given_up_and_not_asked_again_before_it_answers(
     faulty: Faulty, time: Time, said: list[str], held: threading.Event
 ) -> None:

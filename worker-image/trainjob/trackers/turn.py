@@ -74,11 +74,10 @@ class Turn:
         deadline = self._now() + (claim.WAIT_S if patience_s is None else patience_s)
         while True:
             try:
-                self._take(run, attempt)
+                self._take(run, attempt, deadline)
                 self._mark = self._wait(deadline)
                 self._tell(left=False)
                 self._forget()
-                self._fails_since = None
                 return self._mark
             except StorageSilent as error:
                 if self._now() >= deadline:
@@ -131,7 +130,7 @@ class Turn:
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
-    def _take(self, run: int, attempt: int) -> None:
+    def _take(self, run: int, attempt: int, deadline: float) -> None:
         while self._number is None:
             number = max(self._taken(), default=0)
             newest = self._claim_of(number) if number else None
@@ -142,6 +141,10 @@ class Turn:
                     mine = Claim(number=free, run=run, attempt=attempt, process=self._process)
                     if self._create(free, claim.dump_claim(mine)):
                         self._number = free
+                    elif self._now() >= deadline:
+                        raise StorageSilent("others take each turn first")
+                    else:
+                        self._limits.pause(POLL_S)
 
     def _create(self, number: int, data: bytes) -> bool:
         """Whether the name is ours; also by an earlier call of which nothing was heard."""
@@ -159,7 +162,6 @@ class Turn:
             now = self._now()
             match claim.to_begin(self._number, max(taken, default=0), before, now - changed, now - began):
                 case Over(why):
-                    self._try_to_tell(left=True)
                     raise TurnOver(why)
                 case Begin(mark, why):
                     self._began = True
