@@ -275,6 +275,11 @@ def test_a_storage_that_fails_under_way_is_waited_for_once_and_a_passing_failure
     mine.check()
     assert time.now == 1000.0 + turn.POLL_S + claim.WAIT_S and len(said) == 1
     faulty.faults.clear()
+    mine.check()
+    faulty.faults["names"] = full
+    time.meanwhile = lambda waited_s: faulty.faults.clear()
+    mine.check()
+    assert time.now == 1000.0 + 2 * turn.POLL_S + claim.WAIT_S, "and waited for again after it has worked"
     other = made(faulty, time)
     other.begin(2, 1)
     with pytest.raises(TurnOver):
@@ -303,6 +308,7 @@ def test_one_that_fed_without_a_turn_takes_it_once_the_storage_works_again_or_he
 def test_a_turn_that_is_taken_late_is_not_waited_for_again(faulty: Faulty, time: Time) -> None:
     other, mine = made(faulty, time), made(faulty, time)
     other.begin(1, 1)
+    other.confirm(Mark(1, 1, 9))
     faulty.faults["create"] = full
     mine.begin(1, 1)
     faulty.faults.clear()
@@ -311,6 +317,9 @@ def test_a_turn_that_is_taken_late_is_not_waited_for_again(faulty: Faulty, time:
     assert time.now == 2000.0
     with pytest.raises(TurnOver):
         other.check()
+    mine.confirm(Mark(1, 1, 3))
+    mine.leave()
+    assert made(faulty, time).begin(1, 1) == Mark(1, 1, 9), "what the other has recorded stays recorded"
 
 
 def test_who_has_nothing_to_write_looks_less_often_at_a_bucket(tmp_path: Path, time: Time) -> None:
