@@ -103,6 +103,25 @@ RULES = (
     ),
     Rule(
         ("spec",),
+        f"!has(self.tracking) || size(self.tracking) == 0 || !({_PLAIN_MODE})",
+        "tracking must be left out with runtime.agent Disabled: the agent feeds trackers",
+        ".tracking",
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.tracking) || size(self.tracking) == 0 || (has(self.checkpoint) && has(self.checkpoint.storage))",
+        "tracking needs checkpoint.storage, where the job's reports are read",
+        ".tracking",
+    ),
+    Rule(
+        ("spec",),
+        "!has(self.tracking) || !has(self.checkpoint) || !has(self.checkpoint.storage) || "
+        "!self.checkpoint.storage.startsWith('s3://') || !self.tracking.exists(t, t in ['csv', 'tensorboard'])",
+        "tracking by csv or tensorboard needs a folder on a volume, such as csv=/logs/job: checkpoints are in a bucket",
+        ".tracking",
+    ),
+    Rule(
+        ("spec",),
         "!has(self.elastic) || (self.elastic.minWorkers <= self.workers && self.workers <= self.elastic.maxWorkers)",
         "workers must be from elastic.minWorkers to elastic.maxWorkers: it is the wished number of workers, usually "
         "maxWorkers",

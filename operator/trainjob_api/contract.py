@@ -500,6 +500,10 @@ HANG_RESTART, HANG_REPORT, HANG_OFF = "Restart", "Report", "Off"
 """spec.hang.action."""
 HANG_DEFAULT: Literal["Restart", "Report", "Off"] = "Report"
 """Of a spec or a trainer that does not say: a slow job is never ended for being slow."""
+TRACKERS = ("csv", "tensorboard", "mlflow", "wandb")
+"""What spec.tracking and `--track` name, as KIND or KIND=WHERE."""
+TRACKERS_OF_FILES = TRACKERS[:2]
+TRACKING_PATTERN = f"^({'|'.join(TRACKERS)})(=.+)?$"
 IMPORTED = "imported.json"
 """In a pod's work folder: what its first rank had imported by its first step."""
 KEEP = "--keep"
@@ -730,6 +734,8 @@ class AgentSpec(TypedDict, total=False):
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]
     """Modules that the warm parent imports; None: what a script needs that imports torch."""
+    tracking: List[str]
+    """Trackers that rank 0's agent feeds: KIND or KIND=WHERE."""
 
 
 LOADER_KILLED = "DataLoader"

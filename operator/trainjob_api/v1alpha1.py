@@ -257,6 +257,13 @@ class TrainJobSpec(Model):
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
     hang: Hang = Field(Hang(), description="What happens when no step comes any more, or a rank's process is stopped.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
+    tracking: list[Annotated[str, Field(max_length=500, pattern=contract.TRACKING_PATTERN)]] = Field(
+        default_factory=list,
+        max_length=8,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+        description="Experiment trackers that rank 0's agent feeds with the job's reports: csv, tensorboard (=FOLDER), "
+        "mlflow (=URI), wandb (=PROJECT), for example [mlflow=http://mlflow:5000]. Edits count for later pods.",
+    )
     suspend: bool = Field(
         False,
         description="true: no pods, from the next report() with a checkpoint on (see boundaryTimeoutSeconds); training "

@@ -17,7 +17,7 @@ from trainjob_api.elastic_rules import elastic_problems
 from trainjob_api.plain_json import plain
 from trainjob_api.pod_schema import pod_problems
 from trainjob_api.problems import ABSENT, InvalidTrainJob, Problem
-from trainjob_api.storage_rules import storage_problems
+from trainjob_api.storage_rules import is_s3, storage_problems
 from trainjob_api.template_rules import DNS_LABEL, template_problems
 from trainjob_api.v1alpha1 import CheckpointSpec, FailurePolicy, TrainJob, TrainJobSpec
 
@@ -53,6 +53,7 @@ def validate_spec(spec: TrainJobSpec, name: str) -> list[Problem]:
         *elastic_problems(spec),
         *_hang_problems(spec),
         *_spare_problems(spec),
+        *_tracking_problems(spec),
         *_checkpoint_problems(spec.checkpoint),
         *_rule_problems(spec.failure_policy),
     ]
@@ -220,6 +221,32 @@ def _spare_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             "must be 0 or left out with spec.runtime.agent: Disabled: without the agent a worker cannot take the "
             "place of another, each attempt has new pods",
         )
+
+
+def _tracking_problems(spec: TrainJobSpec) -> Iterator[Problem]:
+    field = "spec.tracking"
+    if not spec.tracking:
+        return
+    if not defaults.uses_agent(spec):
+        yield Problem(
+            field, spec.tracking, "must be left out with spec.runtime.agent: Disabled: the agent feeds trackers"
+        )
+    elif not spec.checkpoint.storage:
+        yield Problem(
+            field,
+            spec.tracking,
+            "needs spec.checkpoint.storage: what a job reports is read there, and how far each tracker has come is "
+            "kept there",
+        )
+    elif is_s3(spec.checkpoint.storage):
+        word = next((word for word in spec.tracking if word in contract.TRACKERS_OF_FILES), None)
+        if word is not None:
+            yield Problem(
+                field,
+                spec.tracking,
+                f"must name a folder on a volume, such as {word}=/logs/job: checkpoints are in a bucket, where {word} "
+                "cannot write",
+            )
 
 
 def _checkpoint_problems(checkpoint: CheckpointSpec) -> Iterator[Problem]:

@@ -80,6 +80,8 @@ _ELASTIC = {"minWorkers": 2, "maxWorkers": 8}
 _PLAIN = {"spec.runtime.agent": "Disabled"}
 _TWO = [{"name": "sidecar", "image": "x", "command": ["run"]}, {"name": "trainer", "image": "torch"}]
 
+_STORED = {"spec.checkpoint.storage": "/ckpt"}
+_BUCKET = {"spec.checkpoint.storage": "s3://bucket/jobs"}
 RULE_CASES = (
     RuleCase("smallest", {}, None),
     RuleCase("longest name", {"metadata.name": "a" * 52}, None),
@@ -123,6 +125,14 @@ RULE_CASES = (
     RuleCase("spares", {"spec.runtime.spareWorkers": 2}, None),
     RuleCase("spares without the agent", {"spec.runtime.spareWorkers": 1, **_PLAIN}, "spec.runtime.spareWorkers"),
     RuleCase("no spares without the agent", {"spec.runtime.spareWorkers": 0, **_PLAIN}, None),
+    RuleCase("tracking", {"spec.tracking": ["csv", "mlflow=http://m:5000"], **_STORED}, None),
+    RuleCase("tracking in a bucket", {"spec.tracking": ["csv=/logs", "wandb"], **_BUCKET}, None),
+    RuleCase("tracking nobody knows", {"spec.tracking": ["comet"], **_STORED}, "spec.tracking[0]"),
+    RuleCase("tracking nowhere", {"spec.tracking": ["csv="], **_STORED}, "spec.tracking[0]"),
+    RuleCase("tracking without storage", {"spec.tracking": ["mlflow"]}, "spec.tracking"),
+    RuleCase("no tracking without storage", {"spec.tracking": []}, None),
+    RuleCase("tracking without the agent", {"spec.tracking": ["csv"], **_STORED, **_PLAIN}, "spec.tracking"),
+    RuleCase("files in a bucket", {"spec.tracking": ["wandb", "tensorboard"], **_BUCKET}, "spec.tracking"),
     RuleCase("elastic", {"spec.workers": 4, "spec.elastic": {**_ELASTIC, "allowedSizes": [2, 4]}}, None),
     RuleCase("elastic without the agent", {"spec.workers": 4, "spec.elastic": _ELASTIC, **_PLAIN}, "spec.elastic"),
     RuleCase("too few workers", {"spec.workers": 1, "spec.elastic": _ELASTIC}, "spec.workers"),

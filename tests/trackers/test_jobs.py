@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,63 @@ def test_one_line_a_step_whatever_breaks(tmp_path: Path, way: str) -> None:
 def test_a_tracker_that_does_not_exist_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"there is no tracker 'comet'"):
         said(["-m", "trainjob.cli.main", "run", "x.py", "--track", "comet"], tmp_path, limit_s=LIMIT_S)
+
+
+BESIDE_AGENTS = (
+    LOOP.replace("os.kill(os.getpid(), signal.SIGKILL)", "os.kill(victim(), signal.SIGKILL)")
+    .replace(
+        "def train(config):",
+        """
+def victim():
+    return os.getppid() if os.environ["VICTIM"] == "agent" else os.getpid()
+
+def train(config):""",
+    )
+    .replace("(1, 1, 5)", "(0, 1, 5)")
+    + '\ntrain({"scale": 60.0})\n'
+)
+"""Rank 0, or its agent, is killed at the fifth step."""
+
+
+def of_manifest(folder: Path, tracking: list[str], victim: str) -> str:
+    """What is said of a job whose manifest names trackers."""
+    (folder / "main.py").write_text(BESIDE_AGENTS)
+    container = {
+        "name": "trainer",
+        "image": "local",
+        "command": [sys.executable, str(folder / "main.py")],
+        "env": [{"name": "VICTIM", "value": victim}],
+    }
+    spec = {
+        "workers": 2,
+        "tracking": tracking,
+        "checkpoint": {"storage": str(folder / "storage")},
+        "failurePolicy": {"maxFailures": 2},
+        "template": {"spec": {"containers": [container]}},
+    }
+    document = {
+        "apiVersion": "trainjob.dev/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "job"},
+        "spec": spec,
+    }
+    (folder / "job.yaml").write_text(json.dumps(document))
+    words = ["-m", "trainjob.cli.main", "run", "-f", "job.yaml", "--local", "--plain"]
+    return said(words, folder, limit_s=LIMIT_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("victim", ["rank", "agent"])
+def test_trackers_of_a_manifest_are_fed_beside_rank_0s_agent_wherever_that_is(tmp_path: Path, victim: str) -> None:
+    events = tmp_path / "events"
+    shown = of_manifest(tmp_path, ["csv", f"tensorboard={events}"], victim)
+    job = tmp_path / "storage" / "default" / "job"
+    rows = table(job / "metrics.csv")
+    assert [row[:-1] for row in rows] == [(str(n), str(10 * n), str(60.0 / n), "0.5") for n in range(1, 7)], shown
+    # What a killed agent had staged may be gone with it.
+    assert [row[-1] for row in rows[2:]] == ["2"] * 4 and {row[-1] for row in rows[:2]} <= {"1", "2"}, shown
+    assert list(events.iterdir())
+    for turns in (job / "trackers").iterdir():
+        newest = max(turns.glob("*.state.json"), key=lambda path: int(path.name.split(".")[0]))
+        assert json.loads(newest.read_text()) == {"began": True, "left": True, "recorded": [1, 2, 6]}

@@ -26,7 +26,7 @@ from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.wire import accepting
 from trainjob.agent.wire.accepting import Accepting
 from trainjob.agent.wire.addresses import join_address
-from trainjob.agent.work import Work
+from trainjob.agent.work import Exit, Work
 from trainjob_api import contract
 
 STEP_S = 0.5
@@ -177,7 +177,9 @@ class Agent:
         await self._within(self._work.finish_while_it_moves(), drain.end_by - self._loop.time())
         told = self._instruction or {}
         if told.get("do") == contract.DO_EXIT and "exit_code" in told:
-            self._end(int(told["exit_code"]), str(told.get("reason") or ""))
+            exit_ = Exit(int(told["exit_code"]), str(told.get("reason") or ""))
+            await self._within(self._work.tell_trackers(exit_), drain.end_by - self._loop.time())
+            self._end(exit_.code, exit_.reason)
         else:
             self._end(
                 contract.EXIT_OK if self._work.is_complete else contract.EXIT_REMOVED,

@@ -14,6 +14,7 @@ from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.storing.code import JobCode
 from trainjob.agent.storing.storage import StorageChild
+from trainjob.agent.tracking import Tracking
 from trainjob.agent.warm.starter import WarmStarter
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -43,6 +44,8 @@ class Site:
     """Of ranks."""
     code: JobCode
     """What `tj submit` left in the job's storage."""
+    tracking: Tracking
+    """Of the job's experiment trackers."""
     on_fault: OnFault
     """Work in the background died: what it belongs to (the agent, in an attempt's own Site that attempt) ends."""
 

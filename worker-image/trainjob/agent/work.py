@@ -32,6 +32,8 @@ STALL_S = 30.0
 STOP_S = 35.0
 """At the very end, for ranks that are killed: a group inside a driver call dies when that returns."""
 CLOSE_S = 2.0
+LEAVE_S = 6.0
+"""For the trackers' process of a worker that goes away."""
 
 
 class Exit(NamedTuple):
@@ -115,6 +117,7 @@ class Work:
         from trainjob.agent.storing.code import JobCode
         from trainjob.agent.storing.saving import Saving
         from trainjob.agent.storing.storage import StorageChild
+        from trainjob.agent.tracking import Tracking
         from trainjob.agent.warm.starter import WarmStarter
         from trainjob.agent.wire.rank_calls import SocketFolder
         from trainjob.checkpoint.staging.area import Staging
@@ -151,6 +154,7 @@ class Work:
             self._warn,
             starter,
             JobCode(config.code, storage, self._console),
+            Tracking(config, self._reaper, self._console),
             self._on_fault,
         )
         if storage is not None:
@@ -207,6 +211,7 @@ class Work:
             exit_ = Exit(int(instruction.get("exit_code") or 0), str(instruction.get("reason") or ""))
             if exit_.code == contract.EXIT_JOB_FAILED:
                 await self._fail_for_good()
+            await self.tell_trackers(exit_)
             return exit_
         return None
 
@@ -290,6 +295,11 @@ class Work:
         if run is not None and self.site is not None and self.site.storage is not None:
             await finishing.give_up_validations(run, self.site.storage, self._console.say)
 
+    async def tell_trackers(self, exit_: Exit) -> None:
+        """If the job is over, not just this worker."""
+        if self.site is not None and exit_.code in (contract.EXIT_OK, contract.EXIT_JOB_FAILED):
+            await self.site.tracking.end(None if exit_.code == contract.EXIT_OK else exit_.reason or "the job failed")
+
     async def finish(self) -> None:
         """Until all is stored and committed, as long as it takes."""
         from trainjob.agent import finishing
@@ -313,6 +323,7 @@ class Work:
         if self.site is not None:
             self.site.saving.close()
             self.site.starter.close()
+            await self.site.tracking.close(LEAVE_S)
             if self.site.storage is not None:
                 await self.site.storage.close(CLOSE_S)
             shutil.rmtree(self.site.socket_folder, ignore_errors=True)

@@ -86,6 +86,18 @@ def module(group: argparse._ActionsContainer) -> None:
     group.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module's name, as in python -m")
 
 
+def tracking(group: argparse._ActionsContainer) -> None:
+    """--track."""
+    group.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        metavar="TRACKER",
+        help="give each report to an experiment tracker, beside the training: csv, tensorboard (=FOLDER), mlflow "
+        "(=URI) or wandb (=PROJECT); may be given several times",
+    )
+
+
 def environment(group: argparse._ActionsContainer) -> None:
     """What ranks find in their environment: --env, and --verbose, which is a variable of it."""
     group.add_argument(

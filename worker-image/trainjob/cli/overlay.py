@@ -50,6 +50,7 @@ class Options:
     prefork: str | None = None
     preload: Sequence[str] | None = None
     spare_workers: int | None = None
+    track: Sequence[str] = ()
     env: Sequence[tuple[str, str]] = ()
 
 
@@ -125,6 +126,7 @@ def _given(options: Options) -> Mapping[str, Given]:
         "spec.runtime.prefork": Given("--prefork", options.prefork),
         "spec.runtime.preload": Given("--preload", None if options.preload is None else list(options.preload)),
         "spec.runtime.spareWorkers": Given("--spare-workers", options.spare_workers),
+        "spec.tracking": Given("--track", list(options.track) or None),
     }
     return {field: given for field, given in every.items() if given.value is not None}
 
@@ -133,6 +135,8 @@ def _flags(problem: Problem, given: Mapping[str, Given]) -> list[str]:
     """The options that brought what a problem is about: the one for its field, or those that made all of its map."""
     if problem.field in given:
         return [given[problem.field].flag]
+    if problem.field.startswith("spec.tracking.") and "spec.tracking" in given:
+        return [given["spec.tracking"].flag]
     if problem.field.startswith(f"{_ALLOWED}[") and f"{_ELASTIC}.minWorkers" in given:
         return [given[f"{_ELASTIC}.minWorkers"].flag]
     parts = problem.value if isinstance(problem.value, dict) else {}

@@ -18,6 +18,7 @@ from trainjob.cli.argument_parser import (
     module,
     restart_rules,
     script,
+    tracking,
 )
 from trainjob.cli.argument_types import WORKERS, at_least, given, keeping, workers
 from trainjob.cli.checkpoints import parser as checkpoints_parser
@@ -128,14 +129,7 @@ def _add_run(commands: Commands) -> None:
         help="one rank, inside this process: for pdb, breakpoint() and profilers; a failed rank is not restarted",
     )
     what.add_argument("--pdb", action="store_true", help="with --in-process: open a debugger where the script raised")
-    what.add_argument(
-        "--track",
-        action="append",
-        default=[],
-        metavar="TRACKER",
-        help="give each report to an experiment tracker, beside the training: csv, tensorboard (=FOLDER), mlflow "
-        "(=URI) or wandb (=PROJECT); may be given several times",
-    )
+    tracking(what)
     size = run.add_argument_group("how large")
     size.add_argument(
         "--workers",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,33 +11,27 @@ from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.session.errors import TrainJobError
 from trainjob_api import defaults
-from trainjob_api.contract import CLI_USAGE
+from trainjob_api.contract import CLI_USAGE, TRACKERS
 
 if TYPE_CHECKING:
     from trainjob.trackers import Tracker
     from trainjob_api.v1alpha1 import TrainJob
 
-KINDS = ("csv", "tensorboard", "mlflow", "wandb")
-
 
 def trackers(words: Sequence[str]) -> list[Tracker]:
     """Of `KIND` and `KIND=WHERE`. Raises CommandError."""
-    from trainjob.trackers import CSVLogger, MLflowLogger, TensorBoardLogger, WandbLogger
+    from trainjob.trackers import kinds
 
-    made: dict[str, Callable[[str | None], Tracker]] = {
-        "csv": CSVLogger, "tensorboard": TensorBoardLogger, "mlflow": MLflowLogger, "wandb": WandbLogger
-    }  # fmt: skip
     found = []
     for word in words:
-        kind, _, where = word.partition("=")
-        if kind not in made:
-            raise CommandError(
-                f"--track {word}: there is no tracker {kind!r}",
-                next_step=f"give {', '.join(KINDS)}, or {KINDS[1]}=FOLDER",
-                code=CLI_USAGE,
-            )
         try:
-            found.append(made[kind](where or None))
+            found.append(kinds.made(word))
+        except ValueError as error:
+            raise CommandError(
+                f"--track {word}: {error}",
+                next_step=f"give {', '.join(TRACKERS)}, or {TRACKERS[1]}=FOLDER",
+                code=CLI_USAGE,
+            ) from None
         except TrainJobError as error:
             raise CommandError(f"--track {word}: {error}", next_step="install it, or leave --track out") from None
     return found

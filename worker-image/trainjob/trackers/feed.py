@@ -56,7 +56,10 @@ class Feed:
         context: RunContext,
         retry_s: tuple[float, float] = RETRY_S,
         limits: Limits | None = None,
+        attempt: int | None = None,
     ) -> None:
+        """`attempt`: the one that this process follows, where it is of one alone; None: its first report's."""
+        self._follows, self._closes = attempt, True
         self._recorder, self._context, self._name = recorder, context, type(recorder).__name__
         self._first_retry_s, self._longest_retry_s = retry_s
         self._waiting: deque[Report] = deque()
@@ -89,10 +92,17 @@ class Feed:
             self._waiting.append(report)
             self._changed.notify()
 
-    def end(self, error: BaseException | None, patience_s: float) -> None:
-        """Nothing more comes: what waits is recorded, for at most `patience_s`."""
+    @property
+    def is_over(self) -> bool:
+        """Another process feeds it."""
+        return self._over
+
+    def end(self, error: BaseException | None, patience_s: float, *, closes: bool = True) -> None:
+        """Nothing more comes: what waits is recorded, for at most `patience_s`. `closes`: the run is over, too; else
+        another process goes on with it.
+        """
         with self._changed:
-            self._ended, self._error = True, error
+            self._ended, self._error, self._closes = True, error, closes
             self._changed.notify()
         self._thread.join(patience_s)
         source.free_ordinal(self._context.run_id, self._name, self._ordinal)
@@ -171,12 +181,14 @@ class Feed:
         if found is not None:
             key = source.key_of(self._name, self._recorder.place(self._context), self._ordinal)
             self._turn = self._turn or Turn(found, key, self._say, self._limits)
-            mark = self._turn.begin(first.run or 0, first.attempt or 0)
+            mark = self._turn.begin(first.run or 0, self._follows or first.attempt or 0)
         self._began = True
         if found is None or self._turn is None or mark is None:
             return
         missing = self._turn.asked(partial(source.missing, found, mark, first)) or []
         with self._changed:
+            if is_recorded(mark, source.mark_of(self._waiting[0])):
+                self._lost = 0  # those before it are recorded too
             left = [report for report in self._waiting if not is_recorded(mark, source.mark_of(report))]
             self._waiting = deque([*missing, *left])
 
@@ -209,7 +221,10 @@ class Feed:
         if not self._opened:
             return
         try:
-            self._recorder.close(self._error)
+            if self._closes:
+                self._recorder.close(self._error)
+            else:
+                self._recorder.leave()
         except Exception as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
 

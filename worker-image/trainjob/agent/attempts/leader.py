@@ -201,6 +201,7 @@ class Leader:
 
     def close(self) -> None:
         """A newer attempt begins, or the agent ends."""
+        self._site.tracking.leave()
         self._patience.cancel()
         self._awaiting.cancel()
         self._background.cancel()
@@ -329,6 +330,7 @@ class Leader:
         self.commits.on_trouble = self.collectives.commit_trouble
         self.commits.on_drained = self._run_end.look
         self.commits.on_failed = self._uploads_failed
+        site.tracking.begin(run, self._attempt)
         for note in answer.resume.adopt:
             sha = self._notes.sha(str(note["id"]))
             holders = {r.member: h.bits for r in self._requests for h in r.held if h.sha == sha}

@@ -115,7 +115,7 @@ class StorageChild(asyncio.Protocol):
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     cwd=self._work_dir,
-                    env=_environment(),
+                    env=child_environment(),
                     start_new_session=True,
                 )
             process.returncode = 0  # collected by the reaper
@@ -188,8 +188,8 @@ async def ask(storage: StorageChild, op: str, fields: Mapping[str, Any]) -> Dict
     return await storage.call(op, fields)
 
 
-def _environment() -> Dict[str, str]:
-    """The child imports what the agent imports, wherever that came from."""
+def child_environment() -> Dict[str, str]:
+    """A child of the agent's imports what the agent imports, wherever that came from."""
     env = dict(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(
         p for p in sys.path if p and os.path.isabs(p) and os.path.isdir(p) and not _is_stdlib(p)

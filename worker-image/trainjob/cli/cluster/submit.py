@@ -97,6 +97,7 @@ def _options(args: argparse.Namespace) -> overlay.Options:
         prefork=args.prefork,
         preload=args.preload,
         spare_workers=args.spare_workers,
+        track=args.track,
         env=args.env,
     )
 

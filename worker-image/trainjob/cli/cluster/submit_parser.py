@@ -13,6 +13,7 @@ from trainjob.cli.argument_parser import (
     module,
     restart_rules,
     script,
+    tracking,
 )
 from trainjob.cli.argument_types import WORKERS, at_least, given, label, secret_key, toleration, volume, workers
 
@@ -54,6 +55,7 @@ def add(commands: Commands) -> None:
     )
     what.add_argument("--name", metavar="NAME", type=given, help="name of the job (default: a new one each time)")
     environment(what)
+    tracking(what)
     what.add_argument(
         "--code",
         metavar="DIR",

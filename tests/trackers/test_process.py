@@ -1,0 +1,223 @@
+"""The process that feeds trackers beside rank 0's agent: what it reads, whom it waits for, when it stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.patience import HANG_S
+from trainjob.checkpoint.records import layout
+from trainjob.checkpoint.stores.path_store import PathStore
+from trainjob.launch.handover.callbacks import Report, RunContext
+from trainjob.trackers import feed, kinds
+from trainjob.trackers.process import Feeding, Stdin, follow
+from trainjob.trackers.tracker import Tracker
+
+PATIENCE_S = 20.0
+
+
+class Shared(Tracker):
+    """One server, whoever writes to it."""
+
+    def __init__(self, server: list[Any], who: str) -> None:
+        super().__init__(patience_s=PATIENCE_S)
+        self.server, self.who = server, who
+
+    def open(self, run_context: RunContext, first: Report) -> None:
+        self.server.append((self.who, "open", first.position))
+
+    def restart(self, first: Report) -> None:
+        self.server.append((self.who, "restart", first.position))
+
+    def write(self, reports: Sequence[Report]) -> None:
+        self.server += [(self.who, report.attempt, report.position) for report in reports]
+
+    def leave(self) -> None:
+        self.server.append((self.who, "leave"))
+
+    def close(self, error: BaseException | None) -> None:
+        self.server.append((self.who, "close", None if error is None else str(error)))
+
+
+class Place:
+    """A job's storage, its history, and a tracker's server."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = PathStore(str(folder))
+        self.server: list[Any] = []
+        self._who = ""
+        monkeypatch.setattr(kinds, "_KINDS", {"mlflow": lambda where: Shared(self.server, self._who)})
+
+    def report(self, attempt: int, *positions: int, run: int = 1) -> None:
+        key = layout.history_key(run, attempt)
+        rows = [{"kind": "report", "position": at, "attempt": attempt, "run": run, "metrics": {}} for at in positions]
+        before = self.store.read(key) or b""
+        self.store.put(key, before + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+    def process(self, who: str, attempt: int, *words: str) -> Feeding:
+        self._who = who
+        context = RunContext(name="job", path=self.store.uri(), run_config=None, scaling_config=None)
+        return Feeding(words or ["mlflow"], context, self.store, attempt)
+
+    @property
+    def written(self) -> list[Any]:
+        return [row for row in self.server if isinstance(row[1], int)]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path / "job", monkeypatch)
+
+
+def until(true: Callable[[], object]) -> None:
+    """Of what trackers' own threads do."""
+    limit = time.monotonic() + HANG_S
+    while not true() and time.monotonic() < limit:
+        time.sleep(0.005)
+    assert true()
+
+
+def test_a_job_of_one_attempt(place: Place) -> None:
+    place.report(1, 1, 2)
+    feeding = place.process("a", 1)
+    assert feeding.look(1)
+    place.report(1, 3)
+    assert feeding.look(1, final=True)
+    feeding.end(job_is_over=True, error=None)
+    assert place.server == [("a", "open", 1), ("a", 1, 1), ("a", 1, 2), ("a", 1, 3), ("a", "close", None)]
+
+
+def test_who_goes_on_in_the_next_attempt_begins_behind_what_is_there(place: Place) -> None:
+    place.report(1, 1, 2, 3)
+    first = place.process("a", 1)
+    first.look(1)
+    first.end(job_is_over=False, error=None)
+    place.report(1, 4)  # it ended before it could give this one
+    place.report(2, 3, 4)
+    second = place.process("b", 2)
+    second.look(1)
+    second.end(job_is_over=True, error="it failed")
+    assert place.written == [("a", 1, 1), ("a", 1, 2), ("a", 1, 3), ("b", 1, 4), ("b", 2, 3), ("b", 2, 4)]
+    assert place.server[-1] == ("b", "close", "it failed")
+    assert ("a", "leave") in place.server and ("b", "restart", 3) in place.server
+
+
+def test_two_at_once_write_once(place: Place) -> None:
+    """Rank 0's pod is cut off from the cluster, and sees the storage: it hears of no next attempt."""
+    place.report(1, 1)
+    old = place.process("old", 1)
+    old.look(1)
+    until(lambda: place.written)
+    new = place.process("new", 2)
+    new.look(1)
+    until(lambda: not old.look(1))
+    place.report(2, 2, 3)
+    assert not old.look(1)
+    new.look(1)
+    new.end(job_is_over=True, error=None)
+    old.end(job_is_over=False, error=None)
+    assert place.written == [("old", 1, 1), ("new", 2, 2), ("new", 2, 3)]
+
+
+def test_one_of_an_attempt_before_never_takes_the_turn_back(place: Place) -> None:
+    """It died, and its agent, which is cut off, starts it again."""
+    place.report(1, 1)
+    place.report(2, 2)
+    new = place.process("new", 2)
+    new.look(1)
+    until(lambda: len(place.written) == 2)
+    old = place.process("old", 1)
+    old.look(1)
+    until(lambda: not old.look(1))
+    place.report(2, 3)
+    new.look(1)
+    new.end(job_is_over=True, error=None)
+    assert place.written == [("new", 1, 1), ("new", 2, 2), ("new", 2, 3)]
+
+
+def test_another_run_of_the_name_is_fed_from_its_begin(place: Place) -> None:
+    place.report(1, 1, 2)
+    first = place.process("a", 1)
+    first.look(1)
+    first.end(job_is_over=True, error=None)
+    place.report(1, 1, run=2)
+    second = place.process("b", 1)
+    second.look(2)
+    second.end(job_is_over=True, error=None)
+    assert place.written == [("a", 1, 1), ("a", 1, 2), ("b", 1, 1)]
+
+
+def test_a_long_history_that_is_recorded_already_is_none_that_is_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(feed, "LIMIT", 4)
+    first = place.process("a", 1)
+    for position in range(1, 11):
+        place.report(1, position)
+        first.look(1)
+        until(lambda count=position: len(place.written) == count)  # type: ignore[misc]
+    first.end(job_is_over=False, error=None)
+    place.report(2, 11)
+    second = place.process("b", 2)
+    second.look(1)
+    second.end(job_is_over=True, error=None)
+    assert place.written[-2:] == [("a", 1, 10), ("b", 2, 11)] and len(place.written) == 11
+    assert "did not reach it" not in capsys.readouterr().err
+
+
+def test_a_library_that_is_missing_holds_no_other_back(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.report(1, 1)
+    feeding = place.process("a", 1, "comet", "mlflow")
+    feeding.look(1)
+    feeding.end(job_is_over=True, error=None)
+    assert len(place.written) == 1
+    assert "comet: there is no tracker 'comet' (the training goes on without it)" in capsys.readouterr().err
+
+
+class Told:
+    """The agent's word, after so many looks."""
+
+    def __init__(self, looks: int, ending: tuple[bool, str | None], meanwhile: Callable[[], None]) -> None:
+        self._looks, self.ending, self._meanwhile = looks, ending, meanwhile
+
+    def wait(self, seconds: float) -> bool:
+        self._meanwhile()
+        self._looks -= 1
+        return self._looks <= 0
+
+
+def test_it_ends_with_what_the_agent_says(place: Place) -> None:
+    place.report(1, 1)
+    follow(place.process("a", 1), Told(1, (False, None), lambda: place.report(1, 2)), 1, 0.0)
+    assert place.server[-1] == ("a", "leave")
+    follow(place.process("b", 2), Told(2, (True, "rank 1 failed"), lambda: None), 1, 0.0)
+    assert place.written == [("a", 1, 1), ("a", 1, 2)], "nothing new, and what was recorded is not again"
+    place.report(3, 3)
+    follow(place.process("c", 3), Told(2, (True, "rank 1 failed"), lambda: None), 1, 0.0)
+    assert place.server[-2:] == [("c", 3, 3), ("c", "close", "rank 1 failed")]
+
+
+def test_where_nobody_is_to_be_fed_it_ends_at_once(place: Place) -> None:
+    follow(place.process("a", 1, "comet"), Told(10**9, (False, None), lambda: None), 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sent", "ending"),
+    [(b"", (False, None)), (b'{"error": null}\n', (True, None)), (b'{"error": "no luck"}\n', (True, "no luck"))],
+)
+def test_what_stdin_says(sent: bytes, ending: tuple[bool, str | None]) -> None:
+    reads, writes = os.pipe()
+    try:
+        word = Stdin(reads)
+        assert not word.wait(0.0)
+        os.write(writes, sent)
+        os.close(writes)
+        assert word.wait(HANG_S) and word.ending == ending
+    finally:
+        os.close(reads)

@@ -1,0 +1,141 @@
+"""The process that feeds a job's trackers (spec.tracking), beside rank 0's agent, which starts it as
+`python -m trainjob.trackers.process`.
+
+There is one for each attempt that it leads. It reads the reports on the job's storage, as they are written
+there, so that whatever a tracker does touches neither the training nor the agent. On stdin the agent says how the job
+ended: a line of JSON, `{"error": null}` or with the reason; without one, stdin's end is the attempt's, and another
+process goes on. What it says goes to stderr, the pod's log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
+from trainjob.integrations.needed import MissingLibraryError
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.outcome.reports import Follower
+from trainjob.screen import streams
+from trainjob.trackers import kinds
+from trainjob.trackers.feed import Feed
+from trainjob_api import contract
+
+LOOK_S, BUCKET_LOOK_S = 0.5, 5.0
+"""Between two looks at the reports; those at a bucket cost requests."""
+STORE_S = 5.0
+"""So long a bucket is tried in one look."""
+
+
+class JobFailedError(Exception):
+    """What trackers are told of a job that did not complete."""
+
+
+class Word(Protocol):
+    """What the agent says."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was said, or stdin has ended, within that time."""
+        ...
+
+    @property
+    def ending(self) -> tuple[bool, str | None]:
+        """(the job is over, why it failed)."""
+        ...
+
+
+class Stdin:
+    """Of the agent."""
+
+    def __init__(self, fd: int = 0) -> None:
+        self._fd, self._read, self._ended = fd, b"", False
+
+    def wait(self, seconds: float) -> bool:
+        """See `Word`."""
+        until = time.monotonic() + seconds
+        while not self._ended and b"\n" not in self._read:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._fd], [], [], left)[0]:
+                return False
+            data = os.read(self._fd, 4096)
+            self._read, self._ended = self._read + data, not data
+        return True
+
+    @property
+    def ending(self) -> tuple[bool, str | None]:
+        """See `Word`."""
+        line, complete, _ = self._read.partition(b"\n")
+        return (True, json.loads(line).get("error")) if complete else (False, None)
+
+
+class Feeding:
+    """Of all trackers of one attempt."""
+
+    def __init__(self, words: Sequence[str], context: RunContext, store: Store, attempt: int) -> None:
+        self._follower, self._attempt = Follower(store), attempt
+        self._patience: dict[Feed, float] = {}
+        for word in words:
+            try:
+                tracker = kinds.made(word)
+            except (MissingLibraryError, ValueError) as error:
+                say(f"{word}: {error} (the training goes on without it)")
+                continue
+            self._patience[Feed(tracker, context, attempt=attempt)] = tracker.patience_s
+
+    def look(self, run: int, *, final: bool = False) -> bool:
+        """At the reports that are new. False: nobody is there to be fed here any more."""
+        for report in self._follower.poll(run, self._attempt, final=final):
+            for feed in self._patience:
+                feed.put(report)
+        return not all(feed.is_over for feed in self._patience)
+
+    def end(self, *, job_is_over: bool, error: str | None) -> None:
+        """What waits is recorded, for as long as the trackers have patience."""
+        failed = None if error is None else JobFailedError(error)
+        for feed, patience_s in self._patience.items():
+            feed.end(failed, patience_s, closes=job_is_over)
+
+
+def say(text: str) -> None:
+    """In the pod's log."""
+    streams.write(sys.stderr, f"tj  | tracking: {text}")
+
+
+def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
+    """Until the agent says that it is over."""
+    while feeding.look(run):
+        if word.wait(look_s):
+            break
+    job_is_over, error = word.ending
+    feeding.look(run, final=job_is_over)
+    feeding.end(job_is_over=job_is_over, error=error)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Ends with 0, whatever trackers did."""
+    parser = argparse.ArgumentParser(prog="python -m trainjob.trackers.process", allow_abbrev=False)
+    for name in ("--storage", "--name", "--folder"):
+        parser.add_argument(name, required=True)
+    for name in ("--run", "--attempt"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("words", nargs="+")
+    args = parser.parse_args(argv)
+    os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
+    context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
+    feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
+    look_s = BUCKET_LOOK_S if args.storage.startswith("s3://") else LOOK_S
+    follow(feeding, Stdin(), args.run, look_s)
+    # A tracker that hangs has a thread of its own, which is not waited for.
+    sys.stderr.flush()
+    os._exit(contract.EXIT_OK)
+
+
+if __name__ == "__main__":
+    main()
