@@ -7,14 +7,20 @@ import hashlib
 import operator
 import os
 import pickle
+import pickletools
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainjob import Checkpoint
 from trainjob.cli.checkpoints import weights
+from trainjob.session import dict_file
+from trainjob.session.errors import CheckpointError
 
 SAVE = """
 import hashlib, sys, torch
@@ -87,6 +93,19 @@ for name, tensor in state.items():
     assert torch.equal(plain(found), plain(tensor)), name
     if tensor.layout is torch.strided:
         assert found.stride() == tensor.stride(), name
+
+class Tagged(torch.Tensor):
+    pass
+
+quantized = torch.quantize_per_tensor(torch.ones(3), 0.1, 2, torch.quint8)
+by_channel = torch.quantize_per_channel(torch.ones(2, 2), torch.tensor([0.1, 0.2]), torch.tensor([0, 0]), 0, torch.qint8)
+tagged = torch.arange(3.0).as_subclass(Tagged)
+tagged.tag = "kept"
+more = Checkpoint.from_dict({"q": quantized, "c": by_channel, "t": tagged, "part": torch.ones(7).view(torch.uint8)[1:6]}).to_dict()
+assert torch.equal(more["q"], quantized) and torch.equal(more["c"], by_channel) and more["q"].q_scale() == 0.1
+assert type(more["t"]) is Tagged and more["t"].tag == "kept" and more["t"].tolist() == [0.0, 1.0, 2.0]
+assert more["part"].tolist() == [0, 128, 63, 0, 0]
+
 back["base"][3] = 99
 assert back["view"][1] == 99 and base[3] == 3, "views of one memory are that again, and another's"
 with torch.no_grad():
@@ -157,6 +176,119 @@ def test_files_of_before_and_of_now_are_read_by_plain_pickle_and_looked_into(tmp
     assert weights.broken(str(tmp_path)) == ["w"]
 
 
+WHOLE = """
+import io, pickle, torch
+from trainjob.session import dict_file
+
+file = io.BytesIO()
+dict_file.dump({"a": torch.ones(50000), "b": torch.ones(3), "epoch": 1}, file)
+body = file.getvalue()
+for end in [*range(400), *range(400, len(body), 997), *range(len(body) - 200, len(body))]:
+    try:
+        pickle.load(io.BufferedReader(io.BytesIO(body[:end])))
+    except (EOFError, pickle.UnpicklingError):
+        continue
+    raise SystemExit(f"torn at {end} of {len(body)} it is read")
+"""
+
+
+@pytest.mark.slow
+def test_a_torn_file_is_not_read_wherever_it_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", WHOLE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+PLAIN = """
+import hashlib, sys
+if sys.argv[1]:
+    __import__(sys.argv[1])
+from trainjob import Checkpoint
+made = Checkpoint.from_dict({"epoch": 3, "names": ["a"], "body": bytearray(5), "nested": {"x": 1.5}})
+assert sys.argv[1] or not {"torch", "numpy"} & set(sys.modules)
+print(hashlib.sha256(made.open("checkpoint.pkl").read()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_imported_torch_and_one_that_did_not_write_the_same_bytes() -> None:
+    said = [
+        subprocess.run([sys.executable, "-c", PLAIN, imported], capture_output=True, text=True, check=True).stdout
+        for imported in ("", "numpy", "torch")
+    ]
+    assert said[0] and said[0] == said[1] == said[2]
+
+
+ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda numpy: numpy.arange(6.0).reshape(2, 3),
+    "large": lambda numpy: numpy.arange(30000),
+    "fortran": lambda numpy: numpy.asfortranarray(numpy.arange(12.0).reshape(3, 4)),
+    "sliced": lambda numpy: numpy.arange(10)[::2],
+    "constant": lambda numpy: numpy.frombuffer(b"abcd", dtype="u1"),
+    "scalar": lambda numpy: numpy.array(3.0),
+    "empty": lambda numpy: numpy.zeros((0, 3)),
+    "text": lambda numpy: numpy.array(["a", "bc"]),
+    "dates": lambda numpy: numpy.array(["2020-01-01"], dtype="M8[s]"),
+    "records": lambda numpy: numpy.zeros(2, dtype=[("a", "i4"), ("b", "f8")]),
+    "swapped": lambda numpy: numpy.arange(3, dtype=">i4"),
+    "objects": lambda numpy: numpy.array([1, "a"], dtype=object),
+    "no bytes": lambda numpy: numpy.zeros(2, dtype="S0"),
+    "masked": lambda numpy: numpy.ma.array([1, 2], mask=[False, True]),
+}
+
+
+def dumped(data: dict[str, Any]) -> bytes:
+    with Checkpoint.from_dict(data).open("checkpoint.pkl") as file:
+        return file.read()
+
+
+def words(body: bytes) -> list[tuple[str, Any]]:
+    """What a pickle says, without its protocol and its frames."""
+    said = [(opcode.name, arg) for opcode, arg, _ in pickletools.genops(body)]
+    return [each for each in said if each[0] not in ("PROTO", "FRAME")]
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_an_array_is_written_in_the_words_that_every_numpy_knows_and_comes_back_to_be_changed(kind: str) -> None:
+    pytest.importorskip("torch")  # which a rank has; without it there was only one way to write
+    array = ARRAYS[kind](pytest.importorskip("numpy"))
+    body = dumped({"a": array})
+    assert words(body) == words(pickle.dumps({"a": array}, protocol=4))
+    back = pickle.loads(body)["a"]
+    assert type(back) is type(array) and back.shape == array.shape and back.flags.writeable
+    assert back.tolist() == array.tolist()
+
+
+def test_arrays_are_not_copied_to_be_written_and_those_that_lie_apart_one_at_a_time() -> None:
+    numpy = pytest.importorskip("numpy")
+    mib = 1 << 20
+    whole = {str(number): numpy.ones(8 * mib, dtype="u1") for number in range(4)}
+    apart = {str(number): numpy.ones(16 * mib, dtype="u1")[::2] for number in range(4)}
+    assert peak(whole) < 2 * mib
+    assert peak(apart) < 18 * mib, "the next is copied while the last is still there"
+
+
+def peak(data: dict[str, Any], unpicklable: str = "") -> int:
+    """Bytes of memory that writing took."""
+    tracemalloc.start()
+    try:
+        if unpicklable:
+            with pytest.raises(CheckpointError, match=unpicklable):
+                Checkpoint.from_dict(data)
+        else:
+            Checkpoint.from_dict(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_cannot_be_pickled_is_looked_for_without_a_copy_of_what_can() -> None:
+    numpy = pytest.importorskip("numpy")
+    mib = 1 << 20
+    state = {"large": numpy.ones(16 * mib, dtype="u1"), "nested": [1, lambda: None]}
+    assert peak({"state": state}, r"\['state'\]\['nested'\]\[1\]") < 2 * mib
+    assert dict_file.culprit({"ok": state["large"]}) == ""
+
+
 class _Runs:
     """In a file it is a call of something else than what makes tensors."""
 
@@ -186,3 +318,26 @@ def test_a_file_that_names_something_else_runs_nothing_when_it_is_looked_into(tm
     if what is os.system:
         pickle.loads(path.read_bytes())
         assert touched.exists(), "the file does what it is meant to"
+
+
+@pytest.mark.parametrize("beside", [operator.methodcaller("x", 1, of=2), operator.methodcaller("x", 1), [].append])
+def test_what_else_is_called_like_the_makers_of_tensors_hides_no_weights(tmp_path: Path, beside: object) -> None:
+    torch = pytest.importorskip("torch")
+    (tmp_path / "checkpoint.pkl").write_bytes(dumped({"w": torch.tensor([float("nan")]), "beside": beside}))
+    assert weights.broken(str(tmp_path)) == ["w"]
+
+
+LOOKS = """
+import sys, torch
+from trainjob.cli.checkpoints import weights
+before = set(sys.modules)
+assert weights.broken(sys.argv[1]) is None
+print(sorted(set(sys.modules) - before)[:3])
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_names_a_part_of_torch_imports_nothing_when_it_is_looked_into(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.pkl").write_bytes(b"\x80\x02ctorch\n_dynamo\n.")
+    done = subprocess.run([sys.executable, "-c", LOOKS, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr

@@ -122,8 +122,8 @@ def _stand_ins(torch: Any) -> dict[tuple[str, str], Any]:
 
     return {
         ("functools", "partial"): _Partial,
-        ("builtins", "getattr"): lambda _of, name: from_bytes if name == dict_file.FROM_BYTES else _Other,
-        ("operator", "methodcaller"): lambda name: memory_of if name == dict_file.MEMORY_OF else _Other,
+        ("builtins", "getattr"): lambda _of, name, *_: from_bytes if name == dict_file.FROM_BYTES else _Other,
+        ("operator", "methodcaller"): lambda name, *_, **__: memory_of if name == dict_file.MEMORY_OF else _Other,
         ("torch.storage", "TypedStorage"): typed,
         ("torch.storage", "UntypedStorage"): lambda: torch.UntypedStorage(),
         ("torch.storage", "_load_from_bytes"): lambda data: torch.load(
@@ -144,6 +144,7 @@ class _Unpickler(pickle.Unpickler):
             return OrderedDict
         if module == "torch._utils" and name in _REBUILDS:
             return getattr(torch._utils, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
+        # Asking torch itself for a name imports some of its parts.
+        if module == "torch" and isinstance(vars(torch).get(name), torch.dtype):
+            return vars(torch)[name]
         return self._stand_ins.get((module, name), _Other)
