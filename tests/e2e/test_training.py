@@ -97,6 +97,25 @@ def test_a_killed_rank_starts_again_in_the_same_pods(namespace: str) -> None:
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in e2e.pods("count", namespace))
 
 
+def test_a_tracker_is_fed_beside_rank_0_wherever_that_is(namespace: str) -> None:
+    """Nobody waits for the job; the pod of rank 0 is deleted."""
+    gated.start("count", namespace, "--gates", "5,7", "--steps", "8", spec={"tracking": ["csv"]})
+    gated.wait_for_step("count", namespace, 4)
+
+    def rows() -> list[str]:
+        path = f"/checkpoints/{namespace}/count/metrics.csv"
+        found = e2e.in_pod("count-1", namespace, "sh", "-c", f"cat {path} 2>/dev/null || true").splitlines()[1:]
+        return [line.split(",")[0] for line in found]
+
+    e2e.eventually("five reports are there", lambda: rows() == ["1", "2", "3", "4", "5"])
+    e2e.kubectl("delete", "pod", "count-0", "-n", namespace, "--wait=false")
+    gated.wait_for_starts("count", namespace, 2, 2)
+    gated.open_gate("count", namespace, 5)
+    e2e.eventually("all are there once", lambda: rows() == ["1", "2", "3", "4", "5", "6", "7"])
+    gated.open_gate("count", namespace, 7)
+    e2e.wait_for_condition("count", namespace, "Complete")
+
+
 @pytest.mark.alone
 def test_how_soon_the_next_step_follows(namespace: str, figure: Figure) -> None:
     """Nobody holds the ranks up: they are killed while they step."""

@@ -1,8 +1,8 @@
 """Makes boto3 importable in the storage child: the image's own, else the one that the runtime image brings.
 
-Called by `child.main` before anything else, and by nothing that runs in a user's process: what lies in this folder is
-for the storage child alone. The set is taken whole or not at all, so that no boto3 meets a botocore that is not its
-own.
+Called by `child.main` before anything else, by the process that feeds trackers where checkpoints are in a bucket, and
+by nothing that runs in a user's process: what lies in this folder is for these two alone. The set is taken whole or not
+at all, so that no boto3 meets a botocore that is not its own.
 """
 
 from __future__ import annotations

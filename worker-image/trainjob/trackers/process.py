@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from trainjob.checkpoint import packages
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.integrations.needed import MissingLibraryError
@@ -127,6 +128,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args(argv)
+    if args.storage.startswith("s3://"):
+        packages.use()
     os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
     context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
     feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
