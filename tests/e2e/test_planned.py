@@ -8,10 +8,13 @@ where they stand would make them begin that step twice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support import e2e, gated
 from support.release import operator
@@ -21,6 +24,7 @@ __all__ = ["operator"]
 
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
 
+ROOT = Path(__file__).parents[2]
 STEADY = ("--pause", "0.5", "--steps", "1000")
 """Reports all the time, and never comes to its end here."""
 WAITS = {"boundaryTimeoutSeconds": 120}
@@ -106,6 +110,52 @@ def test_an_eviction_waits_for_a_boundary_and_counts_as_a_preemption(namespace: 
     job = e2e.job("count", namespace)
     assert end_causes("count", namespace) == [contract.REASON_PREEMPTED]
     assert gated.counted(job) == 0 and job["status"]["failures"]["preemptions"] == 1
+
+
+def test_the_example_of_an_elastic_job_is_scaled_and_no_step_is_lost(namespace: str) -> None:
+    """`examples/elastic` as it stands, but for the image and the claim that all pods can write."""
+    folder = ROOT / "examples" / "elastic"
+    job: dict[str, Any] = yaml.safe_load((folder / "trainjob.yaml").read_text(encoding="utf-8"))
+    like = e2e.training_job("elastic", namespace)["spec"]["template"]["spec"]
+    pod = job["spec"]["template"]["spec"]
+    for volume in pod["volumes"]:
+        if volume["name"] == "checkpoints":
+            (shared,) = (each for each in like["volumes"] if each["name"] == "checkpoints")
+            volume.clear()
+            volume.update(shared)
+    (container,) = pod["containers"]
+    container |= {name: like["containers"][0][name] for name in ("image", "imagePullPolicy", "resources")}
+    container["workingDir"] = "/workspace"
+    job["metadata"]["namespace"] = namespace
+    job["spec"]["workers"] = 2
+    code = {"train.py": (folder / "train.py").read_text(encoding="utf-8")}
+    held = {"kind": "ConfigMap", "metadata": {"name": "elastic-code", "namespace": namespace}, "data": code}
+    e2e.apply({"apiVersion": "v1", **held}, job)
+
+    def begun() -> list[tuple[int, int, int]]:
+        """(attempt, ranks, step) of each attempt that rank 0 told of."""
+        text = e2e.logs("elastic-0", namespace)
+        return [
+            (int(attempt), int(ranks), int(step))
+            for attempt, ranks, step in re.findall(r"attempt (\d+) with (\d+) ranks: from step (\d+)", text)
+        ]
+
+    def reported() -> int:
+        return int(e2e.job("elastic", namespace)["status"].get("progress", {}).get("step") or 0)
+
+    for attempt, size in enumerate((2, 3, 1), start=1):
+        if attempt > 1:
+            e2e.kubectl("scale", "tj/elastic", f"--replicas={size}", "-n", namespace)
+        told = e2e.eventually(
+            f"attempt {attempt} has begun", lambda count=attempt: len(begun()) == count and begun()[-1], within_s=240
+        )
+        assert told[:2] == (attempt, size)
+        if attempt > 1:
+            before = e2e.job("elastic", namespace)["status"]["history"][attempt - 2]
+            assert not before.get("lostSeconds"), "from the last report of the size before"
+            assert told[2] > begun()[attempt - 2][2]
+        e2e.eventually("it trains on", lambda since=told[2]: reported() > since, within_s=120)
+    assert end_causes("elastic", namespace) == [contract.REASON_SCALED] * 2
 
 
 def test_a_change_that_waits_is_told_of_and_can_be_taken_back(namespace: str) -> None:
