@@ -294,3 +294,56 @@ def test_a_table_that_two_processes_write_has_each_report_once(tmp_path: Path) -
     for one, context in zip(places, contexts, strict=True):
         one.after_run(context, None)
     assert [row["report"] for row in table(tmp_path / "table")] == [str(n) for n in range(1, 21)]
+
+
+def test_who_has_left_or_closed_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[Any] = []
+    closed, old, new = (Feed(Server(told), of_process(tmp_path)) for _ in range(3))
+    closed.put(in_run(1, 1))
+    closed.end(None, LIMIT_S)
+    old.put(in_run(2, 2))
+    until(lambda: len(rows(told)) == 2)
+    assert "waited for" not in capsys.readouterr().err
+    new.put(in_run(3, 3))
+    new.end(None, LIMIT_S)
+    old.end(None, LIMIT_S)
+    assert len(rows(told)) == 3 and "it goes on here" not in capsys.readouterr().err
+
+
+def test_an_older_run_writes_nothing_and_what_waits_of_it_is_not_called_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[Any] = []
+    new, old = (Feed(Server(told), of_process(tmp_path)) for _ in range(2))
+    new.put(in_run(2, 2))
+    until(lambda: rows(told))
+    old.put(in_run(1, 1))
+    old.end(None, LIMIT_S)
+    new.end(None, LIMIT_S)
+    said = capsys.readouterr().err
+    assert rows(told) == [(1, 2)] and "for run 2, attempt 1: this one stops" in said
+    assert "did not reach it" not in said
+
+
+def test_one_that_was_left_behind_touches_nothing_of_the_next(tmp_path: Path, short: None) -> None:
+    holds = threading.Event()
+    told: list[Any] = []
+    shared = Server(told)
+    shared.hangs = holds
+    old = Feed(shared, of_process(tmp_path))
+    old.put(in_run(1, 1))
+    until(lambda: told)
+    old.end(None, 0.0)
+    turn_of_next = open_store(str(tmp_path))
+    (folder,) = (tmp_path / "trackers").iterdir()
+    turn_of_next.create(f"trackers/{folder.name}/2.json", b"{}")
+    holds.set()
+    old._thread.join(LIMIT_S)
+    assert "left" not in told
+
+
+def test_a_store_that_the_context_has_is_where_the_claim_lies(tmp_path: Path) -> None:
+    one = Feed(Server([]), replace(CONTEXT, path="team/job", run_id="c", store=open_store(str(tmp_path))))
+    one.put(in_run(1, 1))
+    one.end(None, LIMIT_S)
+    assert list(tmp_path.glob("trackers/*/1.json"))
