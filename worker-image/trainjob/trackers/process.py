@@ -31,6 +31,8 @@ from trainjob_api import contract
 
 LOOK_S, BUCKET_LOOK_S = 0.5, 5.0
 """Between two looks at the reports; those at a bucket cost requests."""
+NICE = 10
+"""Behind the ranks, whose cores these are."""
 STORE_S = 5.0
 """So long a bucket is tried in one look."""
 
@@ -130,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.storage.startswith("s3://"):
         packages.use()
+    os.nice(NICE)
     os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
     context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
     feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)

@@ -1,0 +1,115 @@
+"""The process that feeds trackers beside rank 0's agent: started with the attempt, again when it dies, told of the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agent_rig import Rig, processes_with
+from support.tuned_agent import entry
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+LOOP = """
+import pathlib, time, trainjob
+for step in (1, 2, 3):
+    trainjob.report({"loss": 1.0 / step}, step=step)
+    while not pathlib.Path(f"go-{step}").exists():
+        time.sleep(0.02)
+"""
+SOON = entry(tracking__AGAIN_S=0.1)
+
+
+def rig(folder: Path, **more: Any) -> Rig:
+    spec = {"tracking": [f"csv={folder / 'table'}"]}
+    return Rig(folder, script=LOOP, storage=folder / "store", spec=spec, entry=SOON, **more)
+
+
+def rows(folder: Path) -> list[str]:
+    path = folder / "table" / "metrics.csv"
+    return [line.split(",")[0] for line in path.read_text().splitlines()[1:]] if path.exists() else []
+
+
+def feeders(folder: Path) -> list[int]:
+    """Processes of ours that feed a tracker of this test."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdecimal() else []
+        except OSError:
+            continue
+        if b"trainjob.trackers.process" in words and f"csv={folder / 'table'}".encode() in words:
+            found.append(int(name))
+    return found
+
+
+def go(made: Rig, step: int) -> None:
+    (made.work / f"go-{step}").touch()
+
+
+def test_it_is_started_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        (pid,) = feeders(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        made.wait_text(0, "the process that feeds the trackers ended with signal 9; it is started again")
+        go(made, 1)
+        made.wait(lambda: rows(tmp_path) == ["1", "2"], "the second, by another process")
+        assert feeders(tmp_path) != [pid]
+        go(made, 2)
+        go(made, 3)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert (made.exit_code(0), made.exit_code(1)) == (0, 0)
+        assert rows(tmp_path) == ["1", "2", "3"]
+        assert feeders(tmp_path) == [] == processes_with(str(made.folder))
+
+
+def test_one_that_cannot_live_is_given_up_and_training_goes_on(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        made.run(1)
+        for death in (1, 2, 3):
+            made.wait(lambda: feeders(tmp_path), f"process {death}")
+            os.kill(feeders(tmp_path)[0], signal.SIGKILL)
+            made.wait(lambda count=death: made.text(0).count("ended with signal 9") == count, f"death {death}")
+        made.wait_text(0, "it is not started again before the next attempt")
+        for step in (1, 2, 3):
+            go(made, step)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0
+
+
+@pytest.mark.parametrize("hangs", [signal.SIGSTOP, None])
+def test_an_agent_that_goes_away_leaves_none_behind(tmp_path: Path, hangs: int | None) -> None:
+    """One that hangs is ended, too."""
+    with rig(tmp_path) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        if hangs is not None:
+            os.kill(feeders(tmp_path)[0], hangs)
+        made.agents[0].process.send_signal(signal.SIGTERM)
+        assert made.exit_code(0) == contract.EXIT_REMOVED
+        made.wait(lambda: feeders(tmp_path) == [], "it is gone")
+
+
+def test_the_next_attempt_has_one_of_its_own(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        first = feeders(tmp_path)
+        made.kill_rank(1)
+        made.wait(lambda: made.ended(1), "one ended")
+        made.run(2)
+        made.wait(lambda: len(feeders(tmp_path)) == 1 and feeders(tmp_path) != first, "another process alone")
+        for step in (1, 2, 3):
+            go(made, step)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0 and rows(tmp_path) == ["1", "2", "3"]
