@@ -52,4 +52,18 @@ MUTANTS = (
         "        break\n",
         CLAIM + "test_those_before_are_looked_through_up_to_the_last_that_has_fed",
     ),
+    Mutant(
+        "a tracker's run is closed with each attempt",
+        FOLDER + "process.py",
+        "closes=job_is_over)",
+        "closes=True)",
+        "tests/trackers/test_process.py::test_who_goes_on_in_the_next_attempt_begins_behind_what_is_there",
+    ),
+    Mutant(
+        "the turn is of the first report's attempt, not of the process's",
+        FOLDER + "feed.py",
+        "self._follows or first.attempt or 0",
+        "first.attempt or 0",
+        "tests/trackers/test_process.py::test_one_of_an_attempt_before_never_takes_the_turn_back",
+    ),
 )
