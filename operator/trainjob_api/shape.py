@@ -17,6 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from trainjob_api import contract
 from trainjob_api.problems import ABSENT, Problem, path_of
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -150,6 +151,10 @@ def _wanted(kind: str, value: Any, details: ErrorDetails) -> str:
             return f"must have at least {limits['min_length']} item{'s' if limits['min_length'] != 1 else ''}"
         case "too_long" | "string_too_long":
             return f"must have at most {limits['max_length']} {'items' if kind == 'too_long' else 'characters'}"
+        case "string_pattern_mismatch" if limits["pattern"] == contract.TRACKING_PATTERN:
+            return f"must be one of {', '.join(contract.TRACKERS)}, or that and where: {contract.TRACKERS[0]}=/logs"
+        case "string_pattern_mismatch":
+            return "must be the name of a module, such as torch.nn"
         case _ if kind.startswith("datetime"):
             return "must be a time such as 2026-01-31T12:00:00Z"
     return WANTED.get(kind, details["msg"])

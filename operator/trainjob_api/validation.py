@@ -238,6 +238,8 @@ def _tracking_problems(spec: TrainJobSpec) -> Iterator[Problem]:
             "needs spec.checkpoint.storage: what a job reports is read there, and how far each tracker has come is "
             "kept there",
         )
+    elif len(set(spec.tracking)) < len(spec.tracking):
+        yield Problem(field, spec.tracking, "must name each tracker once")
     elif is_s3(spec.checkpoint.storage):
         word = next((word for word in spec.tracking if word in contract.TRACKERS_OF_FILES), None)
         if word is not None:

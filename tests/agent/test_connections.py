@@ -298,6 +298,38 @@ def test_a_leader_that_takes_connections_and_says_nothing_is_missed(monkeypatch:
     assert None not in since and since[0] == since[1], "it counts from the begin"
 
 
+def test_an_address_that_is_wanted_no_more_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is refused in the very moment in which rank 0's agent is heard of somewhere else: `wait_for` of
+    Python 3.11 forgets that it was cancelled. The agent that was restarted stayed a lost peer for ever.
+    """
+    monkeypatch.setattr(leader_link, "LOST_AFTER_S", 0.0)
+    monkeypatch.setattr(leader_link, "RETRY_S", 0.01)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        missed: list[float | None] = []
+        tried: list[tuple[str, asyncio.Event]] = []
+
+        async def refusing(_protocol: object, host: str, port: int) -> None:
+            tried.append((host, asyncio.Event()))
+            await tried[-1][1].wait()
+            raise ConnectionRefusedError
+
+        monkeypatch.setattr(loop, "create_connection", refusing)
+        link = LeaderLink(leader_link.Caller("s", 1, 1), lambda: None, lambda word: None, missed.append)
+        link.connect("10.0.0.1:1")
+        await until(lambda: tried)
+        tried[0][1].set()
+        await asyncio.sleep(0)  # it is refused, and nobody has looked yet
+        link.connect("10.0.0.2:1")
+        await until(lambda: len(tried) == 2)
+        await asyncio.sleep(0.1)
+        assert [host for host, _ in tried] == ["10.0.0.1", "10.0.0.2"] and missed == []
+        link.close()
+
+    asyncio.run(run())
+
+
 def test_an_agent_of_another_version_is_told_what_to_do() -> None:
     said: list[tuple[str, bool]] = []
 

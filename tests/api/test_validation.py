@@ -124,6 +124,9 @@ def test_the_template_comes_through_untouched() -> None:
             "disabled",
             "one of auto, Disabled; did you mean Disabled?",
         ),
+        ({"spec.tracking": ["comet"]}, "spec.tracking[0]", "comet", "one of csv, tensorboard, mlflow, wandb, or that"),
+        ({"spec.tracking": ["csv="]}, "spec.tracking[0]", "csv=", "and where: csv=/logs"),
+        ({"spec.runtime.preload": ["a b"]}, "spec.runtime.preload[0]", "a b", "name of a module, such as torch.nn"),
         ({"spec.checkpoint.staging.medium": "ram"}, "spec.checkpoint.staging.medium", "ram", 'one of "", Memory'),
         (
             {"spec.checkpoint.storage": "/" + "x" * 1024},
@@ -334,6 +337,13 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
             "spec.checkpoint.s3.caConfigMap",
             "name of a ConfigMap",
         ),
+        (
+            {"spec.tracking": ["csv", "csv"], "spec.checkpoint.storage": "/c"},
+            "spec.tracking",
+            "must name each tracker once",
+        ),
+        ({"spec.tracking": ["csv"]}, "spec.tracking", "needs spec.checkpoint.storage"),
+        ({**IN_S3, "spec.tracking": ["tensorboard"]}, "spec.tracking", "such as tensorboard=/logs/job"),
         ({"spec.checkpoint.storage": "./x"}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": ""}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),

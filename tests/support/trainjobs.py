@@ -127,8 +127,6 @@ RULE_CASES = (
     RuleCase("no spares without the agent", {"spec.runtime.spareWorkers": 0, **_PLAIN}, None),
     RuleCase("tracking", {"spec.tracking": ["csv", "mlflow=http://m:5000"], **_STORED}, None),
     RuleCase("tracking in a bucket", {"spec.tracking": ["csv=/logs", "wandb"], **_BUCKET}, None),
-    RuleCase("tracking nobody knows", {"spec.tracking": ["comet"], **_STORED}, "spec.tracking[0]"),
-    RuleCase("tracking nowhere", {"spec.tracking": ["csv="], **_STORED}, "spec.tracking[0]"),
     RuleCase("tracking without storage", {"spec.tracking": ["mlflow"]}, "spec.tracking"),
     RuleCase("no tracking without storage", {"spec.tracking": []}, None),
     RuleCase("tracking without the agent", {"spec.tracking": ["csv"], **_STORED, **_PLAIN}, "spec.tracking"),

@@ -62,7 +62,8 @@ class LeaderLink:
         self._silent = self._over = 0
         self._connection: Optional[FrameConnection] = None
         self._task: Optional[asyncio.Task[None]] = None
-        self._closed = False
+        self._number = 0
+        """Of what is wanted: an address to keep to, or none any more."""
         self._is_silent = False
         loop = asyncio.get_running_loop()
         self._pulse = pulse.Pulse(loop.time())
@@ -71,7 +72,7 @@ class LeaderLink:
     def connect(self, address: str) -> None:
         """Connect to this address, leaving any other."""
         self._stop()
-        self._task = self._background.task(self._keep(address))
+        self._task = self._background.task(self._keep(address, self._number))
 
     def send(self, word: FromMember) -> None:
         """Send; without a connection nothing (after the next hello everything is said again)."""
@@ -85,7 +86,6 @@ class LeaderLink:
 
     def close(self) -> None:
         """Leave in good order."""
-        self._closed = True
         self._beating.cancel()
         self.send(Bye())
         self._stop()
@@ -104,19 +104,25 @@ class LeaderLink:
             self._on_lost(since)
 
     def _stop(self) -> None:
+        self._number += 1
         if self._task is not None:
             self._task.cancel()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    async def _keep(self, address: str) -> None:
+    async def _keep(self, address: str, number: int) -> None:
+        """Until it is cancelled. Python 3.11's `wait_for` keeps that to itself where what it waits for has just ended,
+        a refused connection for one: the number tells that another address is wanted.
+        """
         loop = asyncio.get_running_loop()
         host, port = split_address(address)
         lost_at, delay = loop.time(), RETRY_S
-        while not self._closed:
+        while number == self._number:
             gone: asyncio.Future[None] = loop.create_future()
-            up = await self._try(host, port, gone)
+            up = await self._try(host, port, gone, number)
+            if number != self._number:
+                return
             if up:
                 delay = RETRY_S
                 self._on_lost(None)
@@ -127,7 +133,7 @@ class LeaderLink:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
             delay = min(delay * 2, RETRY_CAP_S)
 
-    async def _try(self, host: str, port: int, gone: asyncio.Future[None]) -> bool:
+    async def _try(self, host: str, port: int, gone: asyncio.Future[None], number: int) -> bool:
         """Connect, and wait until each side has proven itself to the other."""
         loop = asyncio.get_running_loop()
         greeting = _Greeting(self.caller, loop.create_future())
@@ -140,7 +146,9 @@ class LeaderLink:
                 gone.set_result(None)
 
         def greeted(connection: FrameConnection, message: wire.Message, blob: bytes) -> None:
-            if not greeting.done:
+            if number != self._number:
+                connection.abort()
+            elif not greeting.done:
                 greeting.take(connection, message)
                 if greeting.proven:
                     # In this turn: what it sends next may be in the same packet.
