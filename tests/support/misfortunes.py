@@ -273,6 +273,7 @@ EDITS: dict[str, Callable[[random.Random], Any]] = {
             {"afterSeconds": 600, "action": "Off"},
         ]
     ),
+    "tracking": lambda rng: rng.choice([["csv"], ["csv", "mlflow=http://m:5000"], None]),
     "suspend": lambda rng: rng.random() < 0.5,
     "startupDeadlineSeconds": lambda rng: rng.choice([None, None, 30]),
     "activeDeadlineSeconds": lambda rng: rng.choice([None, None, 60]),
