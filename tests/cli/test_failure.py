@@ -243,6 +243,9 @@ def test_a_checkpoint_that_only_the_storage_knows_yet_is_this_runs() -> None:
     }
     assert "  saved: checkpoint 3-1-2" in explain(job(ended), RETRY, "3-1-2")
     assert "  saved: nothing new; checkpoint 2-1-2 is there from before" in explain(job(ended), RETRY, "2-1-2")
+    told = job({**ended, "checkpoint": {"latest": {"id": "3-1-9", "bytes": 3}, "count": 1}})
+    assert "  saved: checkpoint 3-1-10" in explain(told, RETRY, "3-1-10"), "workers store what they hold after it"
+    assert "  saved: checkpoint 3-1-9" in explain(told, RETRY, "3-1-8")
 
 
 def test_a_bucket_is_no_disk() -> None:

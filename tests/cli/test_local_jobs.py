@@ -17,6 +17,7 @@ import pytest
 from support.checkpoint import Job
 from support.checkpoint_cli import Shell
 from support.jobs import attempt as an_attempt
+from support.jobs import condition
 from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
@@ -398,10 +399,55 @@ def test_delete_is_for_a_clusters_jobs_and_names_the_commands_for_those_of_this_
 def test_what_only_a_clusters_job_takes_names_what_this_machines_job_has(
     here: Shell, words: list[str], way_out: str
 ) -> None:
-    remember(here)
+    fresh = ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--name", "digits", "--fresh")
+    remember(here, outcome="Stopped", command=fresh)
     refused = here.tj(*words)
     assert refused.code == contract.CLI_NO_ACCESS
     assert "digits is a job of this machine" in refused.err and way_out in refused.err
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume", "restart"])
+def test_a_completed_job_is_not_said_to_resume(here: Shell, verb: str) -> None:
+    remember(here)
+    refused = here.tj(verb, "digits")
+    assert "`tj run train.py --name digits --resume-from digits` trains on" in refused.err
+
+
+@pytest.mark.parametrize("outcome", ["Stopped", "Failed", None])
+def test_what_resumes_a_job_has_no_fresh_in_it(here: Shell, outcome: str | None) -> None:
+    words = ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--fresh", "--name", "digits", "--", "--fresh")
+    here.save("1-1-1")
+    failed = {"conditions": [condition("Failed", "True", "RestartLimitExceeded", "1 failure")]}
+    remember(here, outcome=outcome, run=1, command=words, job=document({"status": {"phase": "Failed", **failed}}))
+    shown = here.tj("status", "digits").out
+    assert "`tj run train.py --name digits -- --fresh`" in shown and "`tj run train.py --fresh" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "warned"),
+    [
+        ("other.py", "Stopped", True),
+        ("other.py", None, True),
+        ("./train.py", "Stopped", False),
+        ("other.py", "Complete", False),
+        ("other.py --fresh", "Stopped", False),
+    ],
+)
+def test_another_script_by_the_name_of_a_run_that_did_not_complete_is_told(
+    here: Shell, words: str, outcome: str | None, warned: bool
+) -> None:
+    remember(here, outcome=outcome, run=1)
+    given = build().parse_args(["run", *words.split(), "--name", "digits", "--storage", here.storage])
+    given.script_args = []
+    said = runs.of_another_script(given, runs.build(given))
+    assert bool(said) == warned
+    assert not warned or said.startswith("warning: the run of this name before was of train.py and did not complete")
+
+
+def test_a_failed_job_is_shown_with_what_its_workers_stored_last(here: Shell) -> None:
+    here.save("1-1-1", "1-1-2")
+    remember(here, outcome="Failed", run=1, job=document({"status": {"phase": "Failed"}}))
+    assert "1-1-2" in here.tj("list").out
 
 
 def test_a_job_is_removed_with_its_data_and_asks_first(here: Shell) -> None:
@@ -657,6 +703,15 @@ def test_a_run_that_was_stopped_before_it_had_a_number_has_no_checkpoint_of_anot
     shown = here.tj("status", "digits").out
     assert "checkpoint 1-1-1, stored by the workers" not in shown
     assert "nothing new; checkpoint 1-1-1 is there from before" in shown
+
+
+def test_a_run_that_never_came_to_storage_has_nothing_of_the_one_after_it(here: Shell) -> None:
+    record = remember(here, outcome="Stopped", started=time.time() - 300, ended=time.time() - 299)
+    earlier.keep(record.id)
+    here.save("1-1-1")
+    remember(here, outcome="Stopped", run=1)
+    first, second = here.tj("list", "--runs").out.splitlines()[1:3]
+    assert "1-1-1" in first and "1-1-1" not in second
 
 
 def test_a_run_that_began_afresh_and_saved_nothing_starts_again(here: Shell) -> None:

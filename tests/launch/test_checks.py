@@ -37,6 +37,22 @@ def test_a_missing_script_is_named(tmp_path: Path) -> None:
         check(tmp_path, sys.executable, "absent.py")
 
 
+def test_a_script_is_only_offered_where_its_name_is_like_the_missing_one(tmp_path: Path) -> None:
+    for name in ("onerank.py", "training.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(LaunchError, match=r"did you mean training\.py\?"):
+        checks.check_script(str(tmp_path / "trainign.py"), parse=True)
+    with pytest.raises(LaunchError, match=r"does not exist: check the path"):
+        checks.check_script(str(tmp_path / "other.py"), parse=True)
+
+
+@pytest.mark.parametrize("name", ["trainjob.py", "torch.py"])
+def test_a_script_that_hides_what_it_needs_is_to_be_renamed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(LaunchError, match=rf"hides the package {name[:-3]} from its own imports: rename it"):
+        checks.check_script(str(tmp_path / name), parse=True)
+
+
 def test_a_folder_is_no_script(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LaunchError, match="__main__"):

@@ -48,6 +48,15 @@ def test_who_knows_no_better_says_nothing(given: dict[str, object]) -> None:
     assert "next:" not in str(of_failed(failed(**given)))
 
 
+def test_fit_restarts_nothing_unless_it_is_told_to_and_says_so() -> None:
+    document = failed().to_json()
+    document["spec"]["failurePolicy"] = {"maxFailures": 0}
+    last = str(of_failed(TrainJob.model_validate(document))).splitlines()[-1]
+    assert last.startswith(
+        "next: with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started"
+    )
+
+
 def test_the_cause_is_said_once() -> None:
     said = str(of_failed(failed()))
     assert said.count("ValueError: bad batch") == 1 and "line 61, in train" in said

@@ -38,6 +38,14 @@ def test_one_rank_is_not_wrapped(be_rank: BeRank) -> None:
     assert trainjob.prepare_model(model, move_to_device="meta", parallel_strategy=None).weight.device.type == "meta"
 
 
+def test_what_is_no_module_is_named(be_rank: BeRank) -> None:
+    be_rank(0, 1)
+    with pytest.raises(TypeError, match=r"got the class Linear: write Linear\(\.\.\.\)"):
+        trainjob.prepare_model(torch.nn.Linear)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"needs a torch.nn.Module, and got 3"):
+        trainjob.prepare_model(3)  # type: ignore[arg-type]
+
+
 def test_one_rank_loads_what_ddp_named(be_rank: BeRank) -> None:
     be_rank(0, 1)
     model = trainjob.prepare_model(torch.nn.Sequential(torch.nn.Linear(2, 2)))

@@ -76,8 +76,8 @@ def conclude(
     if status.holds("Complete"):
         lines, code = changes.completed(job, seconds), CLI_OK
     elif status.holds("Failed"):
-        asks = outcome.storage is not None and status.checkpoint.latest is None
-        stored = next_start(str(outcome.storage))[0] if asks else None
+        # Workers store what they hold after the last word that the status has.
+        stored = next_start(str(outcome.storage))[0] if outcome.storage is not None else None
         id_ = None if stored is None else str(stored.manifest.id)
         lines, code = failure.explain(job, again, id_, shown=shown, budget=budget), CLI_JOB_FAILED
     else:

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         from trainjob.launch.local.backend import LocalOptions, run_job
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
-    if note := renamed(args, job):
+    for note in filter(None, (renamed(args, job), of_another_script(args, job))):
         display.note(note)
     try:
         options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
@@ -250,6 +250,28 @@ def renamed(args: argparse.Namespace, job: TrainJob) -> str:
     """The line for a name that a job cannot have as it was given; empty for others."""
     name = job.metadata.name
     return f"the job's name is {name} (made of {args.name!r})" if args.name and name != args.name else ""
+
+
+def of_another_script(args: argparse.Namespace, job: TrainJob) -> str:
+    """The line for a name by which another script resumes; empty where that cannot be."""
+    from trainjob.cli.local import find, listing
+    from trainjob.launch.local.registry import records
+
+    folder = defaults.job_storage(job)
+    if not args.name or args.fresh or args.resume_from or args.file or folder is None:
+        return ""
+    before = next((each for each in records.find_all()[0] if each.folder == folder), None)
+    if before is None or before.state not in find.GOES_ON:
+        return ""
+    words = shlex.split(listing.command(before))
+    own = words[2 : words.index("--")] if "--" in words else words[2:]
+    script = next((word for word in own if word.endswith(".py")), None)
+    if words[:2] != ["tj", "run"] or script is None or os.path.basename(script) == os.path.basename(args.script):
+        return ""
+    return (
+        f"warning: the run of this name before was of {script} and did not complete: {args.script} resumes from what "
+        "that saved. --fresh starts from the beginning, another --name keeps both"
+    )
 
 
 def opening(job: TrainJob) -> str:

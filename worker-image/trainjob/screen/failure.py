@@ -28,7 +28,7 @@ ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
     contract.REASON_EXIT: "Find what ends rank {rank} with that exit code: a sys.exit() of the script, or the program "
     "that it runs",
-    contract.REASON_SIGNAL: "Find out who sent the signal (`dmesg | tail` shows the kernel's own kills)",
+    contract.REASON_SIGNAL: "Find out who sent the signal (the kernel sends SIGKILL alone; `dmesg | tail` shows it)",
     contract.REASON_OOM: "Use less memory: smaller batches, fewer processes of the DataLoader (num_workers), fewer "
     "ranks (--workers); `dmesg | tail` shows what the kernel killed",
     contract.REASON_COMMUNICATION: "Look above for a rank that stopped or hung; TORCH_DISTRIBUTED_DEBUG=DETAIL in the "
@@ -264,6 +264,8 @@ def explain(
         if budget:
             last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
+    if latest is not None and stored is not None and _number(stored) > _number(latest.id):
+        latest = None  # the status had not heard of it yet
     if (seen := status.progress.non_finite) is not None:
         said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
         lines.append(f"  before that, {said}")
@@ -279,6 +281,11 @@ def explain(
         else "  saved: no checkpoint yet"
     )
     return [*lines, *last, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
+
+
+def _number(checkpoint: str) -> tuple[int, ...]:
+    """Later checkpoints of a folder have larger ones."""
+    return tuple(int(part) for part in checkpoint.split("-") if part.isdigit())
 
 
 _BUDGET = (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)

@@ -34,7 +34,8 @@ def prepare_model(
     `load_state_dict()` takes both; `model.module` is the model inside. "fsdp" shards it in place with
     FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
     neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
-    The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy.
+    The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy,
+    TypeError for what is no module.
 
     ```python
     model = trainjob.prepare_model(Net())
@@ -48,6 +49,9 @@ def prepare_model(
             f"parallel_strategy={parallel_strategy!r}: one of {', '.join(map(repr, STRATEGIES))}, or None for no "
             "wrapping"
         )
+    if not isinstance(model, torch.nn.Module):
+        wanted = f"the class {model.__name__}: write {model.__name__}(...)" if isinstance(model, type) else repr(model)
+        raise TypeError(f"prepare_model needs a torch.nn.Module, and got {wanted}")
     device = get_device() if isinstance(move_to_device, bool) else torch.device(move_to_device)
     if device.type == "cuda":
         # Collectives and `.cuda()` of user code go to the current device: without this, every rank's to GPU 0.

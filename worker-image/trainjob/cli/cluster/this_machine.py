@@ -9,6 +9,8 @@ from trainjob.cli.errors import CommandError
 from trainjob.cli.local import listing
 from trainjob.launch.cluster.api import configured
 from trainjob.launch.local.registry import records
+from trainjob.launch.local.registry.records import Record
+from trainjob.launch.outcome import last_good
 from trainjob_api.contract import CLI_NO_ACCESS
 
 
@@ -20,14 +22,17 @@ def refuse(args: argparse.Namespace, verb: str) -> None:
     if here is not None:
         raise CommandError(
             f"there is no kubeconfig, and {args.name} is a job of this machine",
-            next_step=_instead(args, verb, listing.command(here)),
+            next_step=_instead(args, verb, here),
             code=CLI_NO_ACCESS,
         )
 
 
-def _instead(args: argparse.Namespace, verb: str, started: str) -> str:
-    """What does it for a job of this machine. `started`: the command that did."""
-    stop = f"`tj stop {args.name}`"
+def _instead(args: argparse.Namespace, verb: str, here: Record) -> str:
+    """What does it for a job of this machine."""
+    stop, started = f"`tj stop {args.name}`", listing.again(here)
+    if here.state == "Complete" and verb in ("suspend", "resume", "restart"):
+        more = last_good.resuming(started, here.name) or f"{started} --resume-from {here.name}"
+        return f"it has completed; `{more}` trains on from its newest checkpoint, if the script has more to do"
     if verb == "scale":
         return f"{stop}, then `{started}` with --workers {args.workers}"
     return {

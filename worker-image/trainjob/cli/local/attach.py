@@ -61,8 +61,8 @@ def conclude(record: Record, *, shown: bool = False) -> int:
         lines, code = changes.completed(job, (record.ended or record.started) - record.started), CLI_OK
     elif state == "Failed" and job is not None:
         again = failure.Retry(
-            command=listing.command(record),
-            script=listing.command(record),
+            command=listing.again(record),
+            script=listing.again(record),
             storage=record.folder or "the storage path",
             asker=listing.asker(record),
         )
@@ -72,7 +72,7 @@ def conclude(record: Record, *, shown: bool = False) -> int:
         how = {records.STOPPED: f"was stopped{took}", records.KILLED: "ended with its launcher, which was killed"}
         lines = [
             f"{record.name} {how.get(state, f'is {state}')}",
-            f"next: `{listing.command(record)}` {find.continuing(find.next_start(record, job))}",
+            f"next: `{listing.again(record)}` {find.continuing(find.next_start(record, job))}",
         ]
         code = CLI_STOPPED if state == records.STOPPED else CLI_ERROR
     if job is not None:

@@ -122,8 +122,10 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
 
 
 def stored_last(record: Record) -> Manifest | None:
-    """The newest checkpoint of a job that was stopped or killed, where that is in a folder of this machine."""
-    if record.state not in (records.KILLED, records.STOPPED) or record.folder is None:
+    """The newest checkpoint of a job that did not complete, where that is in a folder of this machine: its workers
+    stored what they held after the last word that its record has.
+    """
+    if record.state not in GOES_ON or record.folder is None:
         return None
     if not os.path.isdir(record.folder):
         return None

@@ -93,8 +93,11 @@ def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[
     """The cells of a job, or of a run that is not its newest."""
     job = find.job_of(record)
     progress = job.status.progress if job else None
-    step, total = find.step_of(record, job), progress.total_steps if progress else None
-    state, saved = record.state, find.newest_checkpoint(record, job)
+    total = progress.total_steps if progress else None
+    # One of before that never came to storage has stored nothing: what is there is the next one's.
+    stores = newest or record.number is not None
+    step = find.step_of(record, job) if stores else progress.step if progress else None
+    state, saved = record.state, find.newest_checkpoint(record, job) if stores else None
     if newest and saved is None and (start := find.stands(record, job)) is not None:
         saved, step = start.id, start.step if step is None else step
     over = record.ended or (now if state == records.RUNNING else find.last_sign(record, job))
@@ -142,6 +145,15 @@ def command(record: Record) -> str:
     elif words:
         words[0] = os.path.basename(words[0])
     return shlex.join(_named(words, record.name))
+
+
+def again(record: Record) -> str:
+    """What resumes it: the command without `--fresh`, by which it may have been started."""
+    words = shlex.split(command(record))
+    end = words.index("--") if "--" in words else len(words)
+    if words[:2] != ["tj", "run"]:
+        return shlex.join(words)
+    return shlex.join([*(word for word in words[:end] if word != "--fresh"), *words[end:]])
 
 
 def _named(words: list[str], name: str) -> list[str]:

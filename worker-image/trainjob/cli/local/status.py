@@ -139,7 +139,7 @@ def _of_an_earlier(record: Record, job: TrainJob | None) -> list[str]:
 
 def _retry(record: Record, *, of_an_earlier: bool = False) -> failure.Retry:
     """How to run it again."""
-    again = listing.command(record) or f"the command with --name {record.name}"
+    again = listing.again(record) or f"the command with --name {record.name}"
     return failure.Retry(
         command=again,
         script=again,
@@ -158,7 +158,7 @@ def _without_checkpoint(job: TrainJob) -> TrainJob:
 def advice(record: Record, job: TrainJob | None, state: str, start: find.Start | None) -> list[str]:
     """What to type next in this state. `start`: what there is to go on from."""
     name = record.name
-    again = listing.command(record) or f"the command with --name {name}"
+    again = listing.again(record) or f"the command with --name {name}"
     if state in (records.RUNNING, records.RESTARTING):
         still = job is not None and pace.stands_still(job.status, time.time())
         look = f"`tj stack {name}` shows where its ranks are, " if still else ""

@@ -159,12 +159,19 @@ def _program(name: str, environment: Mapping[str, str], working_dir: str) -> str
     return found
 
 
+HIDDEN = ("trainjob", "trainjob_api", "torch")
+"""Packages that a rank needs: a script of this name would be imported instead, as its folder comes first."""
+
+
 def check_script(path: str, *, parse: bool) -> None:
     """The script can be read, and (for our own Python version) parsed."""
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
         raise LaunchError(f"the script {path} is a folder without a __main__.py: name a file")
     if not os.path.exists(path):
         raise LaunchError(f"the script {path} does not exist{_near(path)}")
+    stem, suffix = os.path.splitext(os.path.basename(path))
+    if suffix == ".py" and stem in HIDDEN:
+        raise LaunchError(f"the script {path} hides the package {stem} from its own imports: rename it")
     if not parse or not path.endswith(".py"):
         return
     try:
@@ -182,10 +189,12 @@ def _near(path: str) -> str:
 
     folder, name = os.path.split(path)
     try:
-        found = get_close_matches(name, [each for each in os.listdir(folder) if each.endswith(".py")], 1)
+        there = {each[: -len(".py")]: each for each in sorted(os.listdir(folder)) if each.endswith(".py")}
     except OSError:
         return f": there is no folder {folder}"
-    return f"; did you mean {found[0]}?" if found else ": check the path"
+    # What all have in common makes them no more alike.
+    found = get_close_matches(os.path.splitext(name)[0], there, 1)
+    return f"; did you mean {there[found[0]]}?" if found else ": check the path"
 
 
 def check_no_file(name: str, working_dir: str) -> None:

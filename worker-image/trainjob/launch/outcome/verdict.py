@@ -74,6 +74,17 @@ def failed_error(failure: Failure) -> TrainingFailedError:
     return _typed(failure)(text, rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
 
 
+RESTARTS = (
+    "with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started again from the newest "
+    "checkpoint; the same fit() resumes from it now"
+)
+
+
+def _never_again(job: TrainJob) -> bool:
+    """fit() restarts nothing unless it is told to, as Ray's does."""
+    return job.spec.failure_policy.max_failures == 0
+
+
 def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedError:
     """The error for a job that has failed: the first cause, its traceback, what kept it from continuing, and what to do
     where that can be told.
@@ -91,6 +102,8 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
     lines += [f"[{reason}{why}]"] if why else []
     advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True)
     lines += [f"next: {advice}{'' if advice.endswith('?') else '.'}"] if advice else []
+    if not advice and failed is not None and failed.reason == contract.REASON_LIMIT and _never_again(job):
+        lines.append(f"next: {RESTARTS}.")
     error = TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
     if failure.rank is not None:
         error.worker_failures = {failure.rank: failed_error(failure)}
