@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import failure as failures
 from trainjob.screen import wording
-from trainjob_api import contract, nonfinite, same_error, slots
+from trainjob_api import contract, defaults, nonfinite, same_error, slots
 
 if TYPE_CHECKING:
     from trainjob.screen.pace import Pace
@@ -311,7 +311,7 @@ def completed(job: TrainJob, seconds: float | None, gone: str = GONE_HERE) -> li
         lines.append(f"  checkpoint {latest.id}: {latest.uri or gone}")
     elif status.attempt is not None and status.attempt.resumed_from is not None:
         lines.append(f"  nothing new was saved; checkpoint {status.attempt.resumed_from} is there from before")
-    elif job.spec.runtime.agent == "auto":
+    elif defaults.uses_agent(job.spec):
         what = "no checkpoint was reported" if status.progress.position else "report() was never called"
         lines.append(f"  {what}: {KEEPS}")
     return lines

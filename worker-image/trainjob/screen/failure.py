@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import missing_module, wording
 from trainjob.screen.asked import Asker, in_words_of
 from trainjob_api import contract, same_error
@@ -264,7 +265,7 @@ def explain(
         if budget:
             last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
-    if latest is not None and stored is not None and _number(stored) > _number(latest.id):
+    if latest is not None and stored is not None and is_newer(stored, latest.id):
         latest = None  # the status had not heard of it yet
     if (seen := status.progress.non_finite) is not None:
         said = wording.non_finite(seen.metric, seen.value, seen.step, seen.position, seen.count)
@@ -281,11 +282,6 @@ def explain(
         else "  saved: no checkpoint yet"
     )
     return [*lines, *last, *next_steps(reason, failure, retry, resumes=bool(latest or earlier))]
-
-
-def _number(checkpoint: str) -> tuple[int, ...]:
-    """Later checkpoints of a folder have larger ones."""
-    return tuple(int(part) for part in checkpoint.split("-") if part.isdigit())
 
 
 _BUDGET = (contract.REASON_LIMIT, contract.REASON_NO_PROGRESS)

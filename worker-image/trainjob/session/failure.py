@@ -13,7 +13,6 @@ import pickle
 import re
 import signal
 import traceback
-from multiprocessing import connection
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -151,6 +150,8 @@ def _loader_gone(error: BaseException) -> Optional[BaseException]:
         workers = _loader_workers(current.__traceback__) if broke else []
         # An error of a process that lives comes as it is: nothing is waited for.
         if workers and relayed.of(_text(current), _is_wrapper) is None:
+            from multiprocessing import connection  # here: no rank pays for it that has no such loader
+
             ended = connection.wait([worker.sentinel for worker in workers], _LOADER_PATIENCE_S)
             for worker in workers:
                 if worker.sentinel in ended:

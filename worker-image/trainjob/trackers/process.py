@@ -130,14 +130,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args(argv)
-    if args.storage.startswith("s3://"):
+    in_bucket = args.storage.startswith("s3://")
+    if in_bucket:
         packages.use()
     os.nice(NICE)
     os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
     context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
     feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
-    look_s = BUCKET_LOOK_S if args.storage.startswith("s3://") else LOOK_S
-    follow(feeding, Stdin(), args.run, look_s)
+    follow(feeding, Stdin(), args.run, BUCKET_LOOK_S if in_bucket else LOOK_S)
     # A tracker that hangs has a thread of its own, which is not waited for.
     sys.stderr.flush()
     os._exit(contract.EXIT_OK)
