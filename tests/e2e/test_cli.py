@@ -87,7 +87,7 @@ class Following:
     def err(self) -> str:
         return self._err.read_text()
 
-    def until(self, text: str, within_s: float = 90) -> None:
+    def until(self, text: str, within_s: float = e2e.PATIENCE_S) -> None:
         e2e.eventually(f"{text!r} in the followed logs", lambda: text in self.out + self.err, within_s=within_s)
 
     def steps(self, rank: int) -> list[int]:

@@ -21,10 +21,14 @@ STEADY = ("--pause", "0.3", "--steps", "1000")
 """Reports all the time, and never comes to its end here."""
 
 
-def tj(*words: str, namespace: str) -> str:
-    done = subprocess.run(
+def called(*words: str, namespace: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-m", "trainjob.cli", *words, "-n", namespace], capture_output=True, text=True, timeout=150
     )
+
+
+def tj(*words: str, namespace: str) -> str:
+    done = called(*words, namespace=namespace)
     assert done.returncode == contract.CLI_OK, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -66,9 +70,13 @@ def test_with_restart_a_stopped_rank_is_replaced_and_counted_once(namespace: str
 
 
 def test_stacks_of_all_ranks_are_shown_grouped(namespace: str) -> None:
-    gated.start("count", namespace, "--gates", "3", "--steps", "6")
-    gated.wait_for_step("count", namespace, 2)
-    said = tj("stack", "count", namespace=namespace)
-    assert "2 of 2 ranks" in said and "gated.py" in said, said
+    # A step of a line that lasts: ranks that poll would be on two lines of their loop.
+    gated.start("count", namespace, "--pause", "3600", "--steps", "1")
+
+    def together() -> bool:
+        said = called("stack", "count", namespace=namespace).stdout
+        return "2 of 2 ranks" in said and "gated.py" in said
+
+    e2e.eventually("both ranks are shown at one place", together)
     one = tj("stack", "count", "--rank", "1", namespace=namespace)
     assert "rank 1" in one and "2 of 2" not in one, one

@@ -156,7 +156,7 @@ def test_the_example_of_an_elastic_job_is_scaled_and_no_step_is_lost(namespace: 
             resumed = int(status["attempt"]["resumedFrom"].split("-")[2])
             assert resumed == reports[attempt - 1] - reports[attempt - 2], "the last report of the size before"
             assert told[2] > begun()[attempt - 2][2]
-        e2e.eventually("it trains on", lambda since=told[2]: reported() > since, within_s=120)
+        e2e.eventually("it trains on", lambda since=told[2]: reported() > since)
     assert end_causes("elastic", namespace) == [contract.REASON_SCALED] * 2
 
 

@@ -228,7 +228,7 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
         "the old pods were told to exit",
         lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left),
     )
-    e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4, within_s=120)
+    e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4)
     assert sorted((entry.rank, entry.step) for entry in gated.starts("count", namespace, 1)) == [
         (0, 0),
         (0, 5),
