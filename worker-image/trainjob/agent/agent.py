@@ -14,7 +14,7 @@ import signal
 from typing import Any, Awaitable, Callable, Dict, Optional, cast
 
 from trainjob.agent import observed, steady
-from trainjob.agent.background import Background, explain, where
+from trainjob.agent.background import Background, explain, where, within
 from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
@@ -195,7 +195,7 @@ class Agent:
             if until is None:
                 return
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), min(STEP_S, until - now))
+                await within(self._heard.wait(), min(STEP_S, until - now))
 
     def _parent_fd_readable(self) -> None:
         assert self._config.parent_fd is not None
@@ -218,7 +218,7 @@ class Agent:
 
     async def _within(self, work: Awaitable[None], timeout_s: float) -> None:
         try:
-            await asyncio.wait_for(work, max(timeout_s, 0.1))
+            await within(work, max(timeout_s, 0.1))
         except asyncio.TimeoutError:
             self._console.say("not all that is staged could be stored in time")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import traceback
-from typing import Any, Callable, Coroutine, Set, TypeVar
+from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar
 
 T = TypeVar("T")
 OnFault = Callable[[BaseException], None]
@@ -43,6 +43,27 @@ class Background:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._on_fault(error)
+
+
+async def within(awaited: Awaitable[T], timeout_s: Optional[float]) -> T:
+    """What comes of it; what takes longer is cancelled. Raises asyncio.TimeoutError.
+
+    `asyncio.wait_for` of Pythons before 3.12 forgets that the caller was cancelled where what it waits for ends in the
+    same turn: a loop around it then goes on for ever.
+    """
+    task = asyncio.ensure_future(awaited)
+    # Whether anybody is left to hear of its fault or not.
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    try:
+        await asyncio.wait([task], timeout=timeout_s)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def of_the_agent(error: BaseException) -> None:

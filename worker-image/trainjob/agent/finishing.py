@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Awaitable, Callable, Optional
 
+from trainjob.agent.background import within
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError
 
@@ -43,7 +44,7 @@ async def give_up_validations(run: int, storage: StorageChild, say: Callable[[st
     """The job has failed for good: what rank 0 was to validate nobody will."""
     asked = storage.call("give_up_validations", {"run": run})
     try:
-        given_up = (await asyncio.wait_for(asked, GIVE_UP_S))["checkpoints"]
+        given_up = (await within(asked, GIVE_UP_S))["checkpoints"]
     except (StorageError, asyncio.TimeoutError) as error:
         say(f"what was to be validated cannot be given up: {str(error) or 'the storage does not answer'}")
         return

@@ -11,7 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from trainjob.agent.background import Background, OnFault, explain
+from trainjob.agent.background import Background, OnFault, explain, within
 from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.processes.console import Console
@@ -312,7 +312,7 @@ class Work:
         self._background.cancel()
         if self.attempt is not None:
             try:
-                await asyncio.wait_for(self.attempt.stop(contract.END_STOPPED, 0), STOP_S)
+                await within(self.attempt.stop(contract.END_STOPPED, 0), STOP_S)
             except (Stuck, OSError, asyncio.TimeoutError) as error:
                 self._console.say(explain(error))
             self.attempt.close()

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any, Dict, List, Optional, Sequence
 
 from trainjob.agent.attempts.join import Request, Staged, holders, staged
+from trainjob.agent.background import within
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import AskNote, Chosen, Tell
 from trainjob.agent.wire.from_member import NoteIs
@@ -69,7 +70,7 @@ class Notes:
             asked = self._asked[one.held.sha] = asyncio.get_running_loop().create_future()
             self._tell(index, AskNote(one.held.sha))
             try:
-                note = _checked(await asyncio.wait_for(asked, ANSWER_S), one)
+                note = _checked(await within(asked, ANSWER_S), one)
             except asyncio.TimeoutError:
                 continue
             if note is not None:

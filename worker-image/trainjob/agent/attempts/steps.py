@@ -11,7 +11,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Callable, Coroutine, Dict, Optional, Set, Tuple, Type
 
-from trainjob.agent.background import Background
+from trainjob.agent.background import Background, within
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import Compare, Persist, Stage
 from trainjob.agent.wire.from_member import Compared, FromMember, Persisted, Staged, StageFailed
@@ -153,7 +153,7 @@ class Steps:
         except StagingError as error:
             if error.kind in (LOST, CHANGED):
                 with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._one_is_gone.wait(), LEFT_S)
+                    await within(self._one_is_gone.wait(), LEFT_S)
             answer = StageFailed(step.n, str(error), error.kind == FULL)
         if step.n > self._over:
             self._done[step.n, type(step)] = answer

@@ -11,7 +11,7 @@ import asyncio
 import os
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set
 
-from trainjob.agent.background import Background
+from trainjob.agent.background import Background, within
 from trainjob.agent.committing import uploads
 from trainjob.agent.committing.keeping import Keeping
 from trainjob.agent.committing.uploads import Uploads
@@ -92,7 +92,7 @@ class Commits:
         """Wait for that, no longer than this."""
         self._drained.clear()
         try:
-            await asyncio.wait_for(self._drained.wait(), timeout_s)
+            await within(self._drained.wait(), timeout_s)
         except asyncio.TimeoutError:
             pass
 
@@ -110,7 +110,7 @@ class Commits:
         while ids.intersection(self._uploads.queue) and (deadline is None or self._loop.time() < deadline):
             self._stored.clear()
             try:
-                await asyncio.wait_for(self._stored.wait(), None if deadline is None else deadline - self._loop.time())
+                await within(self._stored.wait(), None if deadline is None else deadline - self._loop.time())
             except asyncio.TimeoutError:
                 break
         wanted = {"run": self._run, "over": self._keeping.validated_ones}

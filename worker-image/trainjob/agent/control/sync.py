@@ -14,6 +14,7 @@ import json
 import random
 from typing import Any, Callable, Dict, List, Optional, Set
 
+from trainjob.agent.background import within
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError, trust
 from trainjob.agent.control.sync_trouble import Refused, TokenUnreadable, describe, is_certificate_trouble
@@ -116,7 +117,7 @@ class Sync:
             # Something urgent does not wait for the back-off, but no failure is answered without a pause.
             await asyncio.sleep(random.uniform(0.5, 1.0) * FIRST_RETRY_S)
             try:
-                await asyncio.wait_for(self._urgent.wait(), random.uniform(0.5, 1.0) * delay)
+                await within(self._urgent.wait(), random.uniform(0.5, 1.0) * delay)
             except asyncio.TimeoutError:
                 pass
             delay = min(delay * 2, RETRY_CAP_S)
@@ -124,7 +125,7 @@ class Sync:
     async def last_word(self, timeout_s: float) -> None:
         """One more POST of the state as it is, whose answer does not count."""
         try:
-            await asyncio.wait_for(self._post(is_last=True), timeout_s)
+            await within(self._post(is_last=True), timeout_s)
         except (OSError, PostError, ValueError, asyncio.TimeoutError):
             pass
 
@@ -171,7 +172,7 @@ class Sync:
 
         async def await_end() -> None:
             try:
-                await asyncio.wait_for(request, LEAVING_S)
+                await within(request, LEAVING_S)
             except (OSError, PostError, ValueError, asyncio.TimeoutError):
                 pass
             if self._held:
@@ -206,7 +207,7 @@ class Sync:
     async def _connect(self) -> PostConnection:
         connection = PostConnection(self._config.coordinator, self._trust)
         try:
-            await asyncio.wait_for(connection.open(), MARGIN_S)
+            await within(connection.open(), MARGIN_S)
         except OSError as error:
             if is_certificate_trouble(error):
                 self._look_for_another_authority()

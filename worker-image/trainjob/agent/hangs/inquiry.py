@@ -10,6 +10,7 @@ import asyncio
 from typing import Dict, NamedTuple, Sequence, Set, Tuple
 
 from trainjob.agent import rank_places
+from trainjob.agent.background import within
 from trainjob.agent.processes.vitals import Quiet
 from trainjob.agent.wire import from_leader
 from trainjob.agent.wire.from_leader import Tell
@@ -68,7 +69,7 @@ class Inquiry:
             while self._owing:
                 self._came.clear()
                 try:
-                    await asyncio.wait_for(self._came.wait(), max(0.0, deadline - loop.time()))
+                    await within(self._came.wait(), max(0.0, deadline - loop.time()))
                 except asyncio.TimeoutError:
                     break
             return self._answers

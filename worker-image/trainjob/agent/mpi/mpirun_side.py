@@ -16,6 +16,7 @@ import sys
 import tempfile
 from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set
 
+from trainjob.agent.background import within
 from trainjob.agent.mpi import places, proof
 from trainjob.agent.wire import handshake
 from trainjob.session import link, tie
@@ -46,7 +47,7 @@ class Handover:
         """A connection of `daemon_side`, or of a stranger."""
         index = None
         with contextlib.suppress(OSError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError):
-            index = await asyncio.wait_for(self._index_of(reader, writer), _HELLO_S)
+            index = await within(self._index_of(reader, writer), _HELLO_S)
         if index is not None and index in self.came and not self.came[index].is_set():
             self.came[index].set()
             task = asyncio.ensure_future(self._serve(index, reader, writer))
@@ -90,7 +91,7 @@ class Handover:
 
     async def _reached(self, index: int) -> None:
         try:
-            await asyncio.wait_for(self.came[index].wait(), _LIMIT_S)
+            await within(self.came[index].wait(), _LIMIT_S)
         except asyncio.TimeoutError:
             raise ValueError(
                 f"worker {index} did not come within {_LIMIT_S:.0f} s for what mpirun starts there"

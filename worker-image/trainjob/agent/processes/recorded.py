@@ -11,6 +11,7 @@ import json
 import os
 from typing import Dict, Iterable, Optional, Tuple
 
+from trainjob.agent.background import within
 from trainjob_api import contract
 from trainjob_api.recorded_calls import RECORDED, Call
 
@@ -27,7 +28,7 @@ async def recorded_of(ranks: Iterable[int], folder: str) -> Dict[int, Tuple[Call
 
 async def _asked(path: str) -> Optional[Tuple[Call, ...]]:
     try:
-        return await asyncio.wait_for(_read(path), WAIT_S)
+        return await within(_read(path), WAIT_S)
     # No socket: it has no process group. No answer: it is stopped, or holds the interpreter's lock.
     except (OSError, asyncio.TimeoutError, ValueError, RecursionError, AttributeError):
         return None

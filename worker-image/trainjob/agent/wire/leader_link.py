@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from trainjob.agent.background import Background, OnFault, of_the_agent
+from trainjob.agent.background import Background, OnFault, of_the_agent, within
 from trainjob.agent.wire import handshake, peers, pulse
 from trainjob.agent.wire.addresses import join_address, split_address
 from trainjob.agent.wire.frames import FrameConnection
@@ -112,18 +112,13 @@ class LeaderLink:
             connection.close()
 
     async def _keep(self, address: str, number: int) -> None:
-        """Until it is cancelled. Python 3.11's `wait_for` keeps that to itself where what it waits for has just ended,
-        a refused connection for one: the number tells that another address is wanted.
-        """
+        """Until it is cancelled."""
         loop = asyncio.get_running_loop()
         host, port = split_address(address)
         lost_at, delay = loop.time(), RETRY_S
-        while number == self._number:
+        while True:
             gone: asyncio.Future[None] = loop.create_future()
-            up = await self._try(host, port, gone, number)
-            if number != self._number:
-                return
-            if up:
+            if await self._try(host, port, gone, number):
                 delay = RETRY_S
                 self._on_lost(None)
                 await gone
@@ -159,7 +154,7 @@ class LeaderLink:
                 self._on_word(FROM_LEADER.parse(message, blob))
 
         try:
-            _, connection = await asyncio.wait_for(
+            _, connection = await within(
                 loop.create_connection(lambda: FrameConnection(greeted, lost, handshake.REFUSAL_LIMIT), host, port),
                 CONNECT_S,
             )
@@ -168,7 +163,7 @@ class LeaderLink:
         connection.send(greeting.hello.to_message())
         try:
             # It may be kept waiting until its agent has heard of the attempt; one that is frozen says nothing at all.
-            refusal = await asyncio.wait_for(greeting.over, peers.WAITING_S + peers.STRANGER_S)
+            refusal = await within(greeting.over, peers.WAITING_S + peers.STRANGER_S)
         except asyncio.TimeoutError:
             connection.abort()
             return False
