@@ -245,4 +245,18 @@ MUTANTS = (
         "self._post()",
         "tests/agent/test_silent_coordinator.py::test_the_last_word_says_that_it_is_the_last",
     ),
+    Mutant(
+        "a wait with a limit forgets that it was cancelled",
+        FOLDER + "background.py",
+        "        await asyncio.wait([task], timeout=timeout_s)\n",
+        "        await asyncio.wait_for(task, timeout_s)\n",
+        "tests/agent/test_background.py::test_a_cancellation_is_heard_in_the_turn_in_which_it_ends",
+    ),
+    Mutant(
+        "who is cancelled leaves behind what was waited for",
+        FOLDER + "background.py",
+        "    finally:\n        task.cancel()\n",
+        "    finally:\n        pass\n",
+        "tests/agent/test_background.py::test_who_is_cancelled_takes_what_is_waited_for_along",
+    ),
 )

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("operator", "worker-image", "tests")
 LIMIT_S = 300.0
 """A mutant that hangs for so long is caught, too: the test would never pass."""
+HANG_S = 60.0
+"""What a test gives what it waits for, where a mistake is planted: most hangs are told by the test itself."""
 SOUND_TEST_S = 30.0
 """What each of the tests may take on a busy machine, where nothing is planted."""
 COPIES = max(1, min(8, len(os.sched_getaffinity(0))))
@@ -41,10 +43,10 @@ def copy_tree(into: Path) -> None:
             shutil.copy2(ROOT / name, into / name)
 
 
-def run_tests(tree: Path, tests: list[str], limit_s: float = LIMIT_S) -> tuple[int, str]:
+def run_tests(tree: Path, tests: list[str], limit_s: float, **more: str) -> tuple[int, str]:
     """pytest's exit code and output; 124: it hung."""
     paths = os.pathsep.join(str(tree / part) for part in SOURCES)
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", **more}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
@@ -61,7 +63,7 @@ def verdict_on(mutant: Mutant, tree: Path) -> tuple[str, float]:
     source = path.read_text()
     path.write_text(mutant.applied(source))
     try:
-        code, output = run_tests(tree, [mutant.test])
+        code, output = run_tests(tree, [mutant.test], LIMIT_S, TRAINJOB_TEST_HANG_S=f"{HANG_S:.0f}")
     finally:
         path.write_text(source)
     words = {0: "SURVIVED", 1: "caught", 124: "caught (hung)"}
