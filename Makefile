@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 1
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-spot bench-k8s bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -111,6 +111,9 @@ bench-kills: $(STAMP) ## Kills in a row of a job whose ranks are forks, and what
 
 bench-goodput: $(STAMP) ## How much of its time a job trains while a rank is killed each 30 s, beside torchrun: 20 min; BENCH_ARGS="--minutes 2" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.goodput $(BENCH_ARGS)
+
+bench-notice: $(STAMP) ## What a notice of 30 s costs a job with 2 GiB of state on S3; BENCH_ARGS="--mib 64 --rounds 1" for a quick look
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.notice $(BENCH_ARGS)
 
 bench-spot: $(STAMP) ## What machines that come and go yield, elastic and at one size: virtual time, BENCH_ARGS="--minutes 5 --seeds 1 --static 16" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.spot $(BENCH_ARGS)

@@ -79,7 +79,7 @@ def measure(
     known, samples = FAR_SETS if distance else SETS, Samples()
     with (
         tempfile.TemporaryDirectory(dir=folder or roomy(), prefix="trainjob-bench-") as place,
-        _reached(Path(place) / "server", distance) as environment,
+        reached(Path(place) / "server", distance) as environment,
     ):
         for name in sets or list(known):
             count, size = known[name]
@@ -162,7 +162,7 @@ def server(root: Path) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _reached(root: Path, distance: Distance | None) -> Iterator[dict[str, str]]:
+def reached(root: Path, distance: Distance | None) -> Iterator[dict[str, str]]:
     """A server, near or far, and the environment in which a turn finds it."""
     with server(root) as at:
         if distance is None:
