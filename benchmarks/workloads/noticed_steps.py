@@ -1,6 +1,5 @@
-"""A loop with much state: each rank has MIB of it, saves it each SAVE_EVERY steps or when that is wished, and notes each
-finished step as `rank pid attempt step time`; it goes on from where it was saved. Ends once FILE.enough exists.
-
+"""A loop with much state: each rank has MIB of it, saves it each SAVE_EVERY steps or when that is wished, and notes
+each finished step as `rank pid attempt step time`; it goes on from where it was saved. Ends once FILE.enough exists.
 Arguments: the file to note in, and MIB.
 """
 
