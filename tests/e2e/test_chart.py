@@ -18,7 +18,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("operator"), pytest.mark.timeout(1200)]
 
 LONG = ("--epochs", "2000")
 """Longer than any test takes."""
@@ -51,7 +51,7 @@ def in_shell(line: str) -> str:
     """A line as a user types it, in the repository's root."""
     environment = {**os.environ, "PATH": f"{chart.helm().parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", line], cwd=e2e.ROOT, env=environment, capture_output=True, text=True, timeout=180
+        ["bash", "-c", line], cwd=e2e.ROOT, env=environment, capture_output=True, text=True, timeout=e2e.PATIENCE_S
     )
     assert done.returncode == 0, f"{line}: {done.stderr}{done.stdout}"
     return done.stdout
@@ -125,7 +125,7 @@ def test_a_namespaced_operator_serves_its_namespace_alone(namespace: str) -> Non
         release.install("scope=namespaces", f"namespaces={{{namespace}}}")
         for where in (namespace, other):
             e2e.apply(e2e.training_job("digits", where, arguments=("--epochs", "2")))
-        e2e.wait_for_condition("digits", namespace, "Complete", within_s=180)
+        e2e.wait_for_condition("digits", namespace, "Complete")
         assert "status" not in e2e.job("digits", other) and e2e.pods("digits", other) == []
         release.uninstall()
     finally:
@@ -174,7 +174,7 @@ def test_the_readme_word_by_word() -> None:
         for line in lines[:-1]:
             in_shell(line)
         assert "STATUS" in in_shell(f"timeout 5 {lines[-1]} || test $? = 124")
-        e2e.wait_for_condition("digits", "default", "Complete", within_s=180)
+        e2e.wait_for_condition("digits", "default", "Complete")
     finally:
         in_shell(
             "kubectl delete -f examples/digits/trainjob.yaml --ignore-not-found; kubectl delete configmap "

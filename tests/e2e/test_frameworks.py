@@ -100,7 +100,7 @@ def show_libraries(requirements: str, container: dict[str, Any], pod: dict[str, 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_killed_rank_of_a_framework_resumes_in_the_same_pods(namespace: str, example: str) -> None:
     e2e.apply(*manifest(example, namespace, "loop"))
-    e2e.eventually("pods", lambda: len(e2e.uids("loop", namespace)) == 2, within_s=120)
+    e2e.eventually("pods", lambda: len(e2e.uids("loop", namespace)) == 2)
     before = e2e.uids("loop", namespace)
     e2e.wait_for_condition("loop", namespace, "Complete", within_s=600)
     job = e2e.job("loop", namespace)

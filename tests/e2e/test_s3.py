@@ -18,7 +18,7 @@ from support.release import operator  # noqa: F401 - a fixture
 from support.s3_cluster import S3Server, s3_server  # noqa: F401 - a fixture
 from trainjob_api import contract
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 
 def manifests(server: S3Server, storage: str) -> list[str]:
@@ -196,7 +196,7 @@ def test_code_of_any_size_travels_through_the_bucket(namespace: str, s3_server: 
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=e2e.PATIENCE_S + 60,
             check=False,
         )
     assert done.returncode == contract.CLI_OK, f"{done.stdout}\n{done.stderr}"
@@ -251,7 +251,7 @@ def test_a_functions_return_value_comes_back(namespace: str, s3_server: S3Server
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=150,
+            timeout=e2e.PATIENCE_S + 60,
             check=False,
         )
     assert "returned {'answer': 42, 'rank': 0} rows 5" in done.stdout, f"{done.stdout}\n{done.stderr}"

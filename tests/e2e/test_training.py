@@ -17,7 +17,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 Figure = Callable[[str, str], None]
 
@@ -39,8 +39,8 @@ def test_digits_from_apply_to_complete(namespace: str, figure: Figure) -> None:
             spec={"checkpoint": {"scoreAttribute": "accuracy", "keep": 2}},
         )
     )
-    e2e.wait_for_condition("digits", namespace, "Complete", within_s=240)
-    e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=10s")
+    e2e.wait_for_condition("digits", namespace, "Complete")
+    e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=60s")
     seen = columns("digits", namespace, "-o", "wide")
     assert {
         head: seen[head] for head in ("STATUS", "STEP", "PROGRESS", "RESTARTS", "REASON", "ATTEMPT", "CHECKPOINT")
@@ -228,7 +228,7 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
         "the old pods were told to exit",
         lambda: all(has_ended(pod) for pod in e2e.pods("count", namespace) if pod["metadata"]["name"] in left),
     )
-    e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4, within_s=120)
+    e2e.eventually("new pods have started", lambda: len(gated.starts("count", namespace, 1)) == 4)
     assert sorted((entry.rank, entry.step) for entry in gated.starts("count", namespace, 1)) == [
         (0, 0),
         (0, 5),

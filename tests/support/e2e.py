@@ -29,6 +29,8 @@ CODE = "digits-code"
 SHARED = "/shared"
 """A folder that all workers' nodes share."""
 IMAGE = f"{E2E_BASE}:{TAG}"
+PATIENCE_S = 240.0
+"""How long a test waits for what comes within seconds on a machine that has time for it."""
 
 
 T = TypeVar("T")
@@ -41,7 +43,7 @@ class KubectlError(AssertionError):
 # --- kubectl ----------------------------------------------------------------------------------------------------------
 
 
-def kubectl(*words: str, stdin: str | None = None, timeout_s: float = 60) -> str:
+def kubectl(*words: str, stdin: str | None = None, timeout_s: float = PATIENCE_S) -> str:
     """Run kubectl and return what it printed. Raises KubectlError."""
     command = [shutil.which("kubectl") or str(binary("kubectl")), *words]
     try:
@@ -85,7 +87,7 @@ def in_pod(pod: str, namespace: str, *command: str, container: str = contract.TR
 # --- Waiting ----------------------------------------------------------------------------------------------------------
 
 
-def eventually(what: str, look: Callable[[], T], *, within_s: float = 60, every_s: float = 0.2) -> T:
+def eventually(what: str, look: Callable[[], T], *, within_s: float = PATIENCE_S, every_s: float = 0.2) -> T:
     """Poll `look` until it returns something true, and return that; kubectl's errors count as false. Fails naming
     `what` and the last answer.
     """
@@ -192,7 +194,7 @@ def condition(document: Mapping[str, Any], kind_of: str) -> dict[str, Any] | Non
     return None
 
 
-def wait_for_condition(name: str, namespace: str, kind_of: str, *, within_s: float = 120) -> dict[str, Any]:
+def wait_for_condition(name: str, namespace: str, kind_of: str, *, within_s: float = PATIENCE_S) -> dict[str, Any]:
     """Wait until a condition holds and return it; a job that failed instead fails the test at once with its cause."""
 
     def look() -> dict[str, Any] | None:
@@ -204,7 +206,7 @@ def wait_for_condition(name: str, namespace: str, kind_of: str, *, within_s: flo
     return eventually(f"{name} is {kind_of}", look, within_s=within_s)
 
 
-def wait_for_step(name: str, namespace: str, step: int, *, within_s: float = 120) -> int:
+def wait_for_step(name: str, namespace: str, step: int, *, within_s: float = PATIENCE_S) -> int:
     """Wait until rank 0's log shows a report at `step` or later; returns the step that it shows."""
 
     def look() -> int:
@@ -297,7 +299,6 @@ def restore_nodes() -> None:
     eventually(
         "all nodes are Ready again",
         lambda: all(condition(node, "Ready") for node in listed("nodes", "default")),
-        within_s=120,
     )
 
 

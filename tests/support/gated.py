@@ -134,7 +134,9 @@ def begun(name: str, namespace: str) -> list[Step]:
     return sorted(found, key=lambda entry: entry.at)
 
 
-def wait_for_starts(name: str, namespace: str, attempt: int, ranks: int, *, within_s: float = 120) -> list[Start]:
+def wait_for_starts(
+    name: str, namespace: str, attempt: int, ranks: int, *, within_s: float = e2e.PATIENCE_S
+) -> list[Start]:
     """Wait until all ranks of an attempt have said where they go on."""
 
     def look() -> list[Start]:
@@ -144,7 +146,7 @@ def wait_for_starts(name: str, namespace: str, attempt: int, ranks: int, *, with
     return e2e.eventually(f"{ranks} ranks of attempt {attempt} of {name} have started", look, within_s=within_s)
 
 
-def wait_for_step(name: str, namespace: str, step: int, *, attempt: int = 1, within_s: float = 120) -> Step:
+def wait_for_step(name: str, namespace: str, step: int, *, attempt: int = 1, within_s: float = e2e.PATIENCE_S) -> Step:
     """Wait for an acknowledged step of an attempt."""
 
     def look() -> Step | None:

@@ -74,4 +74,4 @@ def proxy() -> Iterator[Proxy]:
         yield Proxy(int(said.rsplit(":", 1)[1]))
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

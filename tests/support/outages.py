@@ -80,7 +80,6 @@ def wait_for_replicas() -> None:
     e2e.eventually(
         "two replicas are ready",
         lambda: [bool(e2e.condition(pod, "Ready")) for pod in release.pods()] == [True, True],
-        within_s=150,
     )
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     connection = http.client.HTTPSConnection(
         url.hostname,
         url.port,
-        timeout=30,
+        timeout=60,
         context=ssl.create_default_context(cadata=os.environ["TRAINJOB_COORDINATOR_CA"]),
     )
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
