@@ -152,7 +152,8 @@ def test_a_failure_is_told_with_its_cause_and_ctrl_c_leaves_the_job(user: User) 
     watched.process.send_signal(signal.SIGINT)
     assert watched.process.wait(WITHIN_S) == contract.CLI_INTERRUPTED
     assert "continues without being watched" in watched.err
-    assert e2e.job("bad", user.namespace)["status"]["phase"] == "Running"
+    # Lines of ranks come another way than the word that they run.
+    e2e.eventually("it runs on", lambda: e2e.job("bad", user.namespace)["status"]["phase"] == "Running")
 
 
 TRAINER = """
@@ -211,6 +212,17 @@ def test_a_function_from_a_notebook_trains_on_the_cluster(user: User) -> None:
 
 
 def test_doctor_finds_a_working_installation(user: User) -> None:
-    shown = user.tj("doctor")
-    for check in ("cluster", "crd", "operator", "leader", "coordinator", "rights"):
-        assert re.search(rf"^ok +{check} ", shown.stdout, re.MULTILINE), shown.stdout
+    checks = ("cluster", "crd", "operator", "leader", "coordinator", "rights")
+
+    def all_well() -> bool:
+        done = subprocess.run(user.words("doctor"), cwd=user.folder, capture_output=True, text=True, timeout=WITHIN_S)
+        shown.append(f"{done.returncode}: {done.stdout}{done.stderr}")
+        found = all(re.search(rf"^ok +{check} ", done.stdout, re.MULTILINE) for check in checks)
+        return found and done.returncode == contract.CLI_OK
+
+    shown: list[str] = []
+    try:
+        # A leader that a busy machine held up renews its Lease late.
+        e2e.eventually("doctor finds all well", all_well)
+    except AssertionError:
+        raise AssertionError(shown[-1]) from None

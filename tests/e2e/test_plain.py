@@ -72,7 +72,7 @@ def test_torchrun_in_plain_mode(namespace: str, backend: tuple[str, ...]) -> Non
 @RENDEZVOUS
 def test_torchrun_under_the_agent(namespace: str, backend: tuple[str, ...]) -> None:
     """It is started once a pod, and its ranks report, save and are restarted as any others."""
-    train = (*TORCHRUN, *backend, "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
+    train = (*TORCHRUN, *backend, "--nproc-per-node=1", "/code/train.py", "--epochs", "2000")
     e2e.apply(e2e.training_job("digits", namespace, command=train, spec={"checkpoint": {"keep": 1}}))
     e2e.wait_for_step("digits", namespace, 90)
     before = e2e.uids("digits", namespace)
