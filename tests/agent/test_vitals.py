@@ -50,16 +50,21 @@ def look(folder: Path, code: str, ended: list[subprocess.Popen[str]]) -> Quiet:
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     rule, pids = Stillness(), {0: process.pid}
 
-    def once() -> Quiet:
+    def once(look_s: float = LOOK_S) -> Quiet:
         began = time.monotonic()
         rule.settle(began, pids)
-        time.sleep(LOOK_S)
+        time.sleep(look_s)
         return rule.since(time.monotonic(), pids)[0]
 
     if code in IDLE.values():
         return eventually(lambda: found if (found := once()).all_s else None, "it waits")
     once()
-    return once()
+    once()
+    for times in (1, 4, 16):
+        found = once(times * LOOK_S)
+        if not found.all_s:  # where others want the processor too, it may get none for a moment
+            break
+    return found
 
 
 @pytest.mark.parametrize("what", IDLE)

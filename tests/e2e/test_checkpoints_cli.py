@@ -21,7 +21,7 @@ from support.release import operator  # noqa: F401 - a fixture
 from support.s3_cluster import S3Server, s3_server  # noqa: F401 - a fixture
 from trainjob_api import contract
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 
 def tj(
@@ -30,7 +30,13 @@ def tj(
     """Run a command to its end."""
     command = [sys.executable, "-m", "trainjob.cli", *shlex.split(words)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, timeout=120, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=e2e.PATIENCE_S,
+        check=False,
     )
     assert done.returncode == code, f"tj {words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
@@ -83,7 +89,7 @@ def test_a_volume_is_reached_by_the_commands_that_are_given(namespace: str, tmp_
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=120,
+            timeout=e2e.PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

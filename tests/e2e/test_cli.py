@@ -16,7 +16,10 @@ from support import e2e
 from support.release import operator  # noqa: F401 - a fixture
 from trainjob_api import contract
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
+
+WITHIN_S = e2e.PATIENCE_S + 60
+"""For commands that run to their end."""
 
 COUNTS = """
 import sys, time, helper, trainjob
@@ -53,7 +56,7 @@ class User:
         ]
 
     def tj(self, *words: str, code: int = contract.CLI_OK) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(self.words(*words), cwd=self.folder, capture_output=True, text=True, timeout=150)
+        done = subprocess.run(self.words(*words), cwd=self.folder, capture_output=True, text=True, timeout=WITHIN_S)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -87,8 +90,8 @@ class Following:
     def err(self) -> str:
         return self._err.read_text()
 
-    def until(self, text: str, within_s: float = e2e.PATIENCE_S) -> None:
-        e2e.eventually(f"{text!r} in the followed logs", lambda: text in self.out + self.err, within_s=within_s)
+    def until(self, text: str) -> None:
+        e2e.eventually(f"{text!r} in the followed logs", lambda: text in self.out + self.err)
 
     def steps(self, rank: int) -> list[int]:
         return [int(step) for step in re.findall(rf"^r0{rank} \| reports (\d+)$", self.out, re.MULTILINE)]
@@ -127,12 +130,12 @@ def test_following_goes_through_restart_scale_and_a_lost_pod_and_misses_nothing(
     followed.until("attempt 4 resumes from")
     e2e.eventually("a line of attempt 4", lambda: followed.out.count("r00 | from") == 4)
     user.tj("cancel long")
-    assert followed.process.wait(60) == contract.CLI_STOPPED
+    assert followed.process.wait(WITHIN_S) == contract.CLI_STOPPED
     assert "Cancelled" in user.tj("list").stdout
     steps = followed.steps(0)
     assert set(range(1, max(steps) + 1)) == set(steps), "a step's line is missing"
     user.tj("resume long")
-    user.tj("wait long --for running --timeout 90s")
+    user.tj("wait long --for running --timeout 4m")
     user.tj("delete long --wait")
     assert e2e.pods("long", user.namespace) == []
 
@@ -147,9 +150,10 @@ def test_a_failure_is_told_with_its_cause_and_ctrl_c_leaves_the_job(user: User) 
     watched = user.follows(f"submit train.py --image {e2e.IMAGE} --name bad --replace --wait --logs -- 100000")
     watched.until("reports 3")
     watched.process.send_signal(signal.SIGINT)
-    assert watched.process.wait(30) == contract.CLI_INTERRUPTED
+    assert watched.process.wait(WITHIN_S) == contract.CLI_INTERRUPTED
     assert "continues without being watched" in watched.err
-    assert e2e.job("bad", user.namespace)["status"]["phase"] == "Running"
+    # Lines of ranks come another way than the word that they run.
+    e2e.eventually("it runs on", lambda: e2e.job("bad", user.namespace)["status"]["phase"] == "Running")
 
 
 TRAINER = """
@@ -191,7 +195,7 @@ def test_a_function_from_a_notebook_trains_on_the_cluster(user: User) -> None:
             cwd=user.folder,
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=WITHIN_S,
             env=dict(os.environ),
         )
         assert "metrics {'total': 30.0}" in done.stdout, done.stderr
@@ -200,7 +204,7 @@ def test_a_function_from_a_notebook_trains_on_the_cluster(user: User) -> None:
         cwd=user.folder,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=WITHIN_S,
         env=dict(os.environ),
     )
     assert "TrainingFailedError" in done.stderr
@@ -208,6 +212,17 @@ def test_a_function_from_a_notebook_trains_on_the_cluster(user: User) -> None:
 
 
 def test_doctor_finds_a_working_installation(user: User) -> None:
-    shown = user.tj("doctor")
-    for check in ("cluster", "crd", "operator", "leader", "coordinator", "rights"):
-        assert re.search(rf"^ok +{check} ", shown.stdout, re.MULTILINE), shown.stdout
+    checks = ("cluster", "crd", "operator", "leader", "coordinator", "rights")
+
+    def all_well() -> bool:
+        done = subprocess.run(user.words("doctor"), cwd=user.folder, capture_output=True, text=True, timeout=WITHIN_S)
+        shown.append(f"{done.returncode}: {done.stdout}{done.stderr}")
+        found = all(re.search(rf"^ok +{check} ", done.stdout, re.MULTILINE) for check in checks)
+        return found and done.returncode == contract.CLI_OK
+
+    shown: list[str] = []
+    try:
+        # A leader that a busy machine held up renews its Lease late.
+        e2e.eventually("doctor finds all well", all_well)
+    except AssertionError:
+        raise AssertionError(shown[-1]) from None

@@ -15,7 +15,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 STEADY = ("--pause", "0.3", "--steps", "1000")
 """Reports all the time, and never comes to its end here."""
@@ -23,7 +23,10 @@ STEADY = ("--pause", "0.3", "--steps", "1000")
 
 def called(*words: str, namespace: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "trainjob.cli", *words, "-n", namespace], capture_output=True, text=True, timeout=150
+        [sys.executable, "-m", "trainjob.cli", *words, "-n", namespace],
+        capture_output=True,
+        text=True,
+        timeout=e2e.PATIENCE_S,
     )
 
 

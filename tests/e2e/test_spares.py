@@ -12,7 +12,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 STEADY = ("--pause", "0.3", "--steps", "1000")
 """Reports all the time, and never comes to its end here."""

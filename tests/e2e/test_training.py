@@ -17,7 +17,7 @@ from trainjob_api import contract
 
 __all__ = ["operator"]
 
-pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.timeout(900)]
 
 Figure = Callable[[str, str], None]
 
@@ -39,8 +39,8 @@ def test_digits_from_apply_to_complete(namespace: str, figure: Figure) -> None:
             spec={"checkpoint": {"scoreAttribute": "accuracy", "keep": 2}},
         )
     )
-    e2e.wait_for_condition("digits", namespace, "Complete", within_s=240)
-    e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=10s")
+    e2e.wait_for_condition("digits", namespace, "Complete")
+    e2e.kubectl("wait", "--for=condition=complete", "tj/digits", "-n", namespace, "--timeout=60s")
     seen = columns("digits", namespace, "-o", "wide")
     assert {
         head: seen[head] for head in ("STATUS", "STEP", "PROGRESS", "RESTARTS", "REASON", "ATTEMPT", "CHECKPOINT")
@@ -55,13 +55,16 @@ def test_digits_from_apply_to_complete(namespace: str, figure: Figure) -> None:
     }
     assert seen["METRIC"].startswith("accuracy=0.") and seen["REPORT"] and seen["AGE"]
     assert "digits" in e2e.kubectl("get", "ml", "-n", namespace), "the category of the resource"
-    told = e2e.kubectl("describe", "tj", "digits", "-n", namespace)
-    for line in ("attempt 1 begins with 2 workers, 2 ranks (Started)", "all ranks ended with success", "accuracy="):
-        assert line in told
+    lines = ("attempt 1 begins with 2 workers, 2 ranks (Started)", "all ranks ended with success", "accuracy=")
+    # Events come after the status that they tell of.
+    e2e.eventually(
+        "kubectl tells of its begin and its end",
+        lambda: all(line in e2e.kubectl("describe", "tj", "digits", "-n", namespace) for line in lines),
+    )
     scale = json.loads(e2e.kubectl("get", "tj", "digits", "-n", namespace, "--subresource=scale", "-o", "json"))
     assert (scale["spec"]["replicas"], scale["status"]["selector"]) == (2, f"{contract.LABEL_JOB}=digits")
-    text = e2e.logs("digits-0", namespace)
-    assert "r00 | rank 0 of 2" in text and "epoch 2 attempt 1 step 135" in text
+    e2e.eventually("its last line is there", lambda: "epoch 2 attempt 1 step 135" in e2e.logs("digits-0", namespace))
+    assert "r00 | rank 0 of 2" in e2e.logs("digits-0", namespace)
     job = e2e.job("digits", namespace)
     assert job["status"]["progress"]["percent"] == 100 and job["status"]["checkpoint"]["latest"]["step"] == 135
     attempt = job["status"]["attempt"]
@@ -93,7 +96,7 @@ def test_a_killed_rank_starts_again_in_the_same_pods(namespace: str) -> None:
         contract.REASON_COMPLETED,
     ]
     assert columns("count", namespace)["RESTARTS"] == "1"
-    assert [entry.step for entry in gated.steps("count", namespace)] == list(range(8)), "each step once"
+    gated.wait_for_steps("count", namespace, range(8))
     assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in e2e.pods("count", namespace))
 
 
@@ -144,6 +147,7 @@ def test_only_a_deleted_pod_is_new(namespace: str) -> None:
     assert gated.lost(begun) == 0 and begun[0].step == 5
     gated.open_gate("count", namespace, 5)
     e2e.wait_for_condition("count", namespace, "Complete")
+    e2e.eventually("what was deleted is gone", lambda: gated.is_gone("pod", "count-0", namespace))
     after = e2e.uids("count", namespace)
     assert set(after) == {"count-1", "count-2", "count-3"}
     assert all(after[name] == before[name] for name in ("count-1", "count-2"))
@@ -170,7 +174,10 @@ def test_a_failed_job_still_tells_its_first_cause(namespace: str) -> None:
     assert "ValueError: the data of step 3 cannot be read" in e2e.logs("count-1", namespace)
     # Its agent's word: rank 1 may raise before rank 0 has said where it begins.
     assert "the job resumes from checkpoint 1-1-3 (step 3)" in e2e.logs("count-0", namespace)
-    assert "the data of step 3 cannot be read" in e2e.kubectl("describe", "tj", "count", "-n", namespace)
+    e2e.eventually(
+        "kubectl tells of it",
+        lambda: "the data of step 3 cannot be read" in e2e.kubectl("describe", "tj", "count", "-n", namespace),
+    )
 
 
 LARGE = """
@@ -242,8 +249,7 @@ def test_what_is_left_of_a_deleted_job_gets_nowhere(namespace: str) -> None:
     assert job["status"]["slots"] == "2-3", "nor their names"
     assert job["status"]["attempt"]["run"] == 2 and job["status"]["checkpoint"]["latest"]["id"] == "2-1-3"
     assert job["status"]["attempt"]["number"] == 1 and gated.counted(job) == 0
-    made = [entry.step for entry in gated.steps("count", namespace)]
-    assert made == list(range(8)), "each step once, in both runs together"
+    gated.wait_for_steps("count", namespace, range(8))  # in both runs together
 
 
 def test_a_job_begins_once_a_foreign_service_of_its_name_is_gone(namespace: str) -> None:

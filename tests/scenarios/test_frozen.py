@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody says something each second, and three seconds of silence count."""
+    """Everybody says something each second, and six seconds of silence count."""
     monkeypatch.setattr(contract, "LONG_POLL_S", 1.0)
     for module in (silence, roster):
-        monkeypatch.setattr(module, "SILENT_S", 3.0)
-    agent = (sys.executable, *entry(LOCAL, wire__pulse__BEAT_S=0.2, wire__pulse__SILENT_S=1.0))
+        monkeypatch.setattr(module, "SILENT_S", 6.0)
+    agent = (sys.executable, *entry(LOCAL, wire__pulse__BEAT_S=0.2, wire__pulse__SILENT_S=2.0))
 
     def installation(**fields: object) -> Installation:
         return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ def job(stage: Stage, script: str = STEPS, **hang: object) -> TrainJob:
 
 
 def test_with_restart_an_endless_data_loader_costs_one_failure_and_no_step(stage: Stage) -> None:
-    told = stage.run(job(stage, action="Restart", after_seconds=2))
+    told = stage.run(job(stage, action="Restart", after_seconds=6))
     assert told.status.holds("Complete") and told.attempts == 2, told.text()
     failure, hang = told.status.last_failure, told.status.hang
     assert failure is not None and hang is not None and told.status.failures.counted == 1, told.text()
@@ -54,7 +54,7 @@ def test_by_default_it_is_told_and_goes_on_when_it_can(stage: Stage) -> None:
         if event.job is not None and event.job.status.hang is not None:
             (stage.notes / "go").touch()
 
-    told = stage.run(job(stage, after_seconds=2), listen)
+    told = stage.run(job(stage, after_seconds=6), listen)
     assert told.status.holds("Complete") and told.attempts == 1, told.text()
     assert told.status.failures.counted == 0 and told.status.hang is not None, told.text()
     assert any("rank 0 waits in report" in event.text for event in told.events), told.text()

@@ -442,13 +442,13 @@ def test_a_connection_without_a_request_ends(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_connection_that_waits_for_an_answer_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_S", 0.05)
+    monkeypatch.setattr(connection, "IDLE_S", 0.5)
 
     async def test(site: Site) -> None:
         stream = await site.connect()
         stream[1].write(request("x", "hold"))
         await until(lambda: len(site.waiting) == 1)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.5)
         site.waiting[0].say("here")
         assert (await answer(stream))[1] == {"said": "here"}
 
@@ -525,20 +525,26 @@ def test_who_reads_no_answers_is_asked_nothing_more() -> None:
         client.setblocking(False)
         loop = asyncio.get_running_loop()
         many = request("x" * 2000) * 50
+
+        async def ask() -> None:
+            while True:
+                await loop.sock_sendall(client, many)
+
+        asking = asyncio.ensure_future(ask())
         try:
             async with asyncio.timeout(HANG_S):
-                while True:
+                served = -1
+                while not served or served != len(site.served):
                     served = len(site.served)
-                    try:
-                        await asyncio.wait_for(loop.sock_sendall(client, many), 0.5)
-                    except TimeoutError:
-                        if len(site.served) == served:
-                            break
+                    await asyncio.sleep(0.5)
+                    assert not asking.done()
                     for one in site.endpoint._connections:
                         assert one._transport is not None
                         assert one._transport.get_write_buffer_size() < 256 * 1024
                         assert len(one._received) < 512 * 1024
         finally:
+            asking.cancel()
+            await asyncio.wait({asking})
             client.close()
 
     on_site(test)

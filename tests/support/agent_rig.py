@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -43,6 +44,7 @@ class Coordinator:
         self.headers: dict[int, dict[str, str]] = {}
         self.transition = 1
         self._server: ThreadingHTTPServer | None = None
+        self._held: socket.socket | None = None
         self.port = 0
         self.start()
 
@@ -75,6 +77,7 @@ class Coordinator:
             def handle_error(self, request: Any, client_address: Any) -> None:
                 pass  # agents are killed in the middle of requests
 
+        self._let_go()
         self._server = Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -85,8 +88,22 @@ class Coordinator:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
+            # Nobody listens there, and nobody else gets the port until it starts again.
+            self._held = socket.socket()
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._held.bind(("127.0.0.1", self.port))
             with self.changed:
                 self.changed.notify_all()
+
+    def close(self) -> None:
+        """The end."""
+        self.stop()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def tell(self, slot: int, **instruction: Any) -> None:
         """From now on this slot is to do that."""
@@ -187,7 +204,7 @@ class Rig:
             agent.process.wait()
             if agent.parent >= 0:
                 os.close(agent.parent)
-        self.coordinator.stop()
+        self.coordinator.close()
         # Ranks go with their agent; what they started may sleep for minutes.
         for pid in processes_with(*(f"{contract.ENV_POD_UID}={self.pod_uid(slot)}" for slot in self.agents)):
             with suppress(ProcessLookupError):

@@ -5,7 +5,7 @@ lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -126,6 +126,21 @@ def steps(name: str, namespace: str) -> list[Step]:
     """The steps that were acknowledged, in their order, as far as pods still tell."""
     found = {Step(int(attempt), int(step), float(at)) for attempt, step, at in _STEP.findall(said(name, namespace))}
     return sorted(found, key=lambda entry: entry.at)
+
+
+def wait_for_steps(name: str, namespace: str, wanted: Iterable[int], *, attempt: int | None = None) -> None:
+    """Wait until the pods tell of exactly these acknowledged steps, in this order and each once: what a rank printed last
+    may come to its pod's log after the job is Complete.
+    """
+    expected = list(wanted)
+
+    def look() -> bool:
+        made = [entry.step for entry in steps(name, namespace) if attempt in (None, entry.attempt)]
+        # What is told of once stays: a step too many is never mended.
+        assert len(made) <= len(expected), f"{made}, not {expected}"
+        return made == expected
+
+    e2e.eventually(f"{name} tells of the steps {expected}, each once", look)
 
 
 def begun(name: str, namespace: str) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import subprocess
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from cluster.binaries import binary
+from support.e2e import KubectlError
 from trainjob_api import contract
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 class Refused(Exception):
@@ -37,7 +39,7 @@ class Proxy:
         return document
 
     def text(self, method: str, path: str, body: Any = None) -> str:
-        """The answer as it came. Raises Refused."""
+        """The answer as it came. Raises Refused; KubectlError where the API server does not answer, as kubectl would."""
         headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -47,6 +49,8 @@ class Proxy:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             raise Refused(error.code, _message(error.read().decode())) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise KubectlError(f"{method} {path}: {error!r}") from None
 
 
 def _message(text: str) -> str:
@@ -74,4 +78,4 @@ def proxy() -> Iterator[Proxy]:
         yield Proxy(int(said.rsplit(":", 1)[1]))
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)

@@ -25,7 +25,7 @@ NAMESPACE = "trainjob-system"
 RELEASE = "trainjob"
 NAME = "trainjob-operator"
 SELECTOR = "app.kubernetes.io/component=operator"
-WITHIN_S = 150
+WITHIN_S = 240
 """A release is up or gone within this; seconds, unless the machine is busy with something else."""
 
 
@@ -44,7 +44,7 @@ def install(*settings: str, namespace: str = NAMESPACE) -> str:
 def uninstall(namespace: str = NAMESPACE) -> None:
     """Take the release away; the operator's pods are gone when this returns."""
     done = chart.run_helm(
-        "uninstall", RELEASE, "--namespace", namespace, "--ignore-not-found", "--wait", timeout_s=WITHIN_S
+        "uninstall", RELEASE, "--namespace", namespace, "--ignore-not-found", "--wait", timeout_s=WITHIN_S + 30
     )
     assert done.returncode == 0, done.stderr
     e2e.eventually("the operator's pods are gone", lambda: not pods(namespace))

@@ -67,7 +67,11 @@ class S3Server:
         e2e.kubectl("scale", "deploy", NAME, "-n", self.namespace, "--replicas=1")
         e2e.eventually(
             "the S3 server is ready",
-            lambda: e2e.get("deploy", NAME, self.namespace)["status"].get("readyReplicas") == 1,
+            # The Deployment's own count may still be that of before it went.
+            lambda: (
+                [bool(e2e.condition(pod, "Ready")) for pod in e2e.listed("pods", self.namespace, f"app={NAME}")]
+                == [True]
+            ),
         )
 
     def credentials(self, namespace: str, name: str = SECRET, **keys: str) -> None:

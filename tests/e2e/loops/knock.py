@@ -4,8 +4,8 @@ program in a pod could.
     knock.py JSON
 
 JSON: `token` (absent: the pod's own; empty: none), `report` (fields put over an honest report of this pod), `body`
-(text instead of the report), `bytes` (of spaces behind it), `times`. Prints [status, answer] of the last request as
-JSON.
+(text instead of the report), `bytes` (of spaces behind it), `times`, `until` (a status: no request follows an answer
+with it). Prints [status, answer] of the last request as JSON.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
     connection = http.client.HTTPSConnection(
         url.hostname,
         url.port,
-        timeout=30,
+        timeout=60,
         context=ssl.create_default_context(cadata=os.environ["TRAINJOB_COORDINATOR_CA"]),
     )
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -53,6 +53,8 @@ def main() -> None:
         connection.request("POST", "/v1/sync", body, headers)
         answer = connection.getresponse()
         said = answer.read().decode()
+        if answer.status == asked.get("until"):
+            break
     print(json.dumps([answer.status, said]))
 
 

@@ -59,6 +59,8 @@ class Hand:
         self._lock = threading.Lock()
         self._taken: list[int] = []
         self._over = [threading.Event() for _ in plan.planned]
+        self._attempts: dict[int, int] = {}
+        """By fault that was taken: in which attempt."""
         self._errors: list[BaseException] = []
         self._within: dict[int, Fault] = {}
         """By process: what it is to do to itself when it asks again."""
@@ -111,16 +113,24 @@ class Hand:
             for number, fault in enumerate(self._plan.planned):
                 if number not in self._taken and fault.rank == asked["rank"] and _due(fault, asked):
                     self._taken.append(number)
+                    self._attempts[number] = asked["attempt"]
                     return number
         return None
 
     def _of_a_bystander(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """It waits where somebody else is about to be struck inside a call, or where the job is being stopped."""
+        """It waits where somebody else is about to be struck inside a call, and takes its time where the job is being
+        stopped or a pod goes: a job of a few quick steps would be over before that is felt.
+        """
         stopping = False
         for number, fault in enumerate(self._plan.planned):
             if fault.inside and fault.rank != asked["rank"] and _due(fault, asked):
                 self._over[number].wait(HANG_S)
-            stopping |= fault.what is What.STOP_JOB and self._over[number].is_set() and asked["at"] == STEP
+            stopping |= (
+                _needs_time(fault)
+                and self._over[number].is_set()
+                and asked["at"] == STEP
+                and asked["attempt"] == self._attempts.get(number)
+            )
         return {**_word(None), "slowly": stopping}
 
     # -- the blow ------------------------------------------------------------------------------------------------------

@@ -265,5 +265,6 @@ class Faults:
 
 
 def _stopped_since(fault: Fault, at: str, step: int | None) -> bool:
-    """Whoever makes a step after the one at which the job was stopped waits for the word."""
-    return fault.what is What.STOP_JOB and at == STEP and step is not None and step > (fault.step or 0)
+    """Whoever makes a step after the one at which the job was stopped, or a pod deleted, waits for the word."""
+    comes_late = fault.what in (What.STOP_JOB, What.DELETE_POD)
+    return comes_late and fault.at is not None and at == STEP and step is not None and step >= (fault.step or 0)
