@@ -28,8 +28,6 @@ CODE = "digits-code"
 """The ConfigMap with train.py in each test's namespace."""
 SHARED = "/shared"
 """A folder that all workers' nodes share."""
-PATIENCE_S = 180.0
-"""What may be waited for on a busy machine, where nothing else is said: a limit for what hangs, no measure of how fast."""
 IMAGE = f"{E2E_BASE}:{TAG}"
 PATIENCE_S = 240.0
 """How long a test waits for what comes within seconds on a machine that has time for it."""
