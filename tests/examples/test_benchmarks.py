@@ -53,6 +53,16 @@ def test_a_resize_is_over_with_the_last_ranks_first_step_and_its_price_is_what_i
     assert run(code).split() == ["None", "4.0", "3"]
 
 
+def test_what_a_notice_costs_is_what_the_next_attempt_makes_again(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("0 1 1 8 1.0\n1 2 1 8 1.0\n0 1 1 9 2.0\n0 3 2 8 7.5\n0 3 2 9 8.0\n")
+    code = (
+        "import sys; sys.path.insert(0, 'tests')\nfrom pathlib import Path\nfrom benchmarks.notice import Run\n"
+        f"run = Run(Path({str(notes)!r}), 30)\nrun.noticed_at, run.gone_at = 2.5, 5.0\nprint(*run.cost())"
+    )
+    assert run(code).split() == ["2", "2.5", "5.0"]
+
+
 def test_of_a_step_that_was_made_again_the_last_one_counts() -> None:
     code = (
         "import sys; sys.path.insert(0, 'tests')\nfrom types import SimpleNamespace as Of\n"
