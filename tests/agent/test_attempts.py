@@ -57,6 +57,18 @@ def test_ranks_know_their_place_and_the_run_completes(tmp_path: Path) -> None:
         assert not (rig.work_dir(0) / "run").exists()
 
 
+@pytest.mark.parametrize("launched", [False, True])
+def test_in_a_pods_log_another_attempt_says_where_it_begins(tmp_path: Path, launched: bool) -> None:
+    environment = {} if launched else {contract.ENV_PARENT_FD: ""}
+    with Rig(tmp_path, script=FOREVER, agents=1, env=environment) as rig:
+        for number in (1, 2):
+            rig.run(number)
+            rig.wait(lambda number=number: rig.text(0).count("r00 | up") == number, "it trains")  # type: ignore[misc]
+        marks = [line for line in rig.text(0).splitlines() if line.endswith(" | up") or "begins" in line]
+        mark = [] if launched else ["agent | attempt 2 begins, from the beginning"]
+        assert marks == ["r00 | up", *mark, "r00 | up"]
+
+
 ENDS = """
 import os, signal, sys, trainjob
 how = {0: "wait", 1: sys.argv[1]}[trainjob.get_context().rank]

@@ -335,7 +335,14 @@ class Attempt:
             return
         await site.starter.prepare(self._shape.here)
         shared = forking.place_of(site, self._shape, self.run or 1, answer, socket, self._secret)
+        self._mark()
         self._fork(argv, shared)
+
+    def _mark(self) -> None:
+        """Where another attempt's lines begin in a pod's log; a launcher has the attempts' lines apart."""
+        if self.number > 1 and self._site.config.parent_fd is None:
+            start = "the beginning" if self.resumed_from is None else f"checkpoint {self.resumed_from}"
+            self._site.console.say(f"attempt {self.number} begins, from {start}")
 
     async def _prepare_restore(self, answer: Joined) -> None:
         site = self._site
