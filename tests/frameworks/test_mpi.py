@@ -24,7 +24,7 @@ from support.open_mpi import variables as open_mpi_variables
 from support.spoken import said
 from trainjob import Result
 
-LIMIT_S = 240
+LIMIT_S = 500
 PACKAGES = next((Path(path, "debian", "usr") for path in sys.path if Path(path, "debian", "usr").is_dir()), None)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S + 30)]
 
