@@ -14,7 +14,7 @@ import time, trainjob
 checkpoint = trainjob.get_checkpoint()
 for step in range(3):
     trainjob.report({"step": step})
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -138,7 +138,7 @@ def test_it_is_up_with_little_work_and_small(tmp_path: Path) -> None:
         rig.wait(lambda: rig.coordinator.reports)
         took = cpu_s(rig.agents[0].process.pid)
         print(f"agent: first sync after {took * 1000:.0f} ms of CPU, {rss:.1f} MB resident")
-        assert took < 1.0
+        assert took < 2.0
         assert rss < 40
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,6 @@ QUICK = entry(
 STUCK = "threading.Thread(target=queue.Queue().get, name='prefetch').start()\n"
 
 
-def first(it: Rig, says: Callable[[dict[str, Any]], Any]) -> tuple[int, Any] | None:
-    """The first word of an agent that says so, with its place in their order: the next may come before a test looks."""
-    return next(((at, found) for at, report in enumerate(it.coordinator.log) if (found := says(report))), None)
-
-
-def state(report: dict[str, Any], number: int, state: str) -> dict[str, Any] | None:
-    """What it tells of that rank, if that is in that state."""
-    return next((rank for rank in report["ranks"] if (rank["rank"], rank["state"]) == (number, state)), None)
-
-
 def rig(folder: Path, script: str, **more: Any) -> Rig:
     return Rig(folder, script=HEAD + script, entry=QUICK, **more)
 
@@ -49,7 +38,7 @@ def test_a_thread_that_waits_for_ever_keeps_no_rank_and_its_0_is_a_success(tmp_p
     with rig(tmp_path, STUCK + "trainjob.report({})\n" + end, agents=1) as it:
         it.run(1)
         named = "Python waits for its threads prefetch"
-        it.wait(lambda: first(it, lambda report: named in (report["warning"] or "")), "said, and named")
+        it.wait(lambda: it.first(lambda report: named in (report["warning"] or "")), "said, and named")
         it.wait(it.completed, "completed")
         assert (it.rank(0)["kind"], it.rank(0)["exit_code"], it.rank(0)["signal"]) == (contract.END_OK, 0, None)
         it.wait(lambda: it.report(0)["warning"] is None and it.report(0)["quiet"], "nothing left")
@@ -75,9 +64,9 @@ def test_a_rank_that_leaves_broken_is_waited_for_by_nobody_and_its_code_is_its_o
         assert f"rank 1 ended its script with exit code {code}" in it.rank(0)["error"]["message"]
         it.wait(lambda: it.ended(1), "killed")
         running, ended = contract.RANK_RUNNING, contract.RANK_ENDED
-        said = first(it, lambda report: (state(report, 1, running) or {}).get("error"))
-        assert said is not None and said[1] == {"type": "SystemExit", "message": str(code)}
-        told, killed = (first(it, lambda report, number=number: state(report, number, ended)) for number in (0, 1))
+        said = it.first_state(1, running, "error")
+        assert said is not None and said[1]["error"] == {"type": "SystemExit", "message": str(code)}
+        told, killed = it.first_state(0, ended), it.first_state(1, ended)
         assert told is not None and killed is not None and told[0] < killed[0], "nobody waited for its end"
         assert (it.rank(1)["kind"], it.rank(1)["exit_code"]) == (contract.END_EXIT, code)
         told = it.rank(1)["error"]

@@ -289,5 +289,5 @@ def test_it_starts_fast_and_small(job: Job) -> None:
 
     bare, bare_kb = best("-c", "pass")
     mine, mine_kb = best("-m", "trainjob.checkpoint.storage_child.child")
-    assert mine - bare < 0.15, "measured: 0.035 s on an idle machine"
+    assert mine - bare < 0.25, "measured: 0.035 s on an idle machine"
     assert mine_kb - bare_kb < 15_000, "measured: 5 MB"

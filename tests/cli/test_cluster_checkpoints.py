@@ -111,6 +111,7 @@ def test_a_claim_is_reached_through_a_pod(user: User) -> None:
     assert '"runAsUser":1000' in words[-1]
     assert copy == f"kubectl -n {user.namespace} cp tj-files:{folder} ./digits"
     assert (wait.split()[3], delete.split()[3], then) == ("wait", "delete", "tj checkpoints list ./digits")
+    assert "--timeout=15m" in wait, "kubectl itself waits for half a minute: an image of gigabytes takes longer"
     pod = {
         "metadata": {"name": "digits-0", "labels": {contract.LABEL_JOB: "digits", contract.LABEL_SLOT: "0"}},
         "spec": {"containers": [{"name": "trainer", "image": "x"}]},

@@ -128,9 +128,12 @@ def test_each_rank_is_named_with_its_process_which_can_be_killed(machine: Machin
     os.kill(before[1]["pid"], signal.SIGKILL)
     wait_until(lambda: [each["attempt"] for each in machine.ranks("stay") if each["pid"]] == [2, 2])
     assert {each["pid"] for each in machine.ranks("stay")}.isdisjoint(each["pid"] for each in before)
-    shown = machine.tj("status", "stay")[1]
-    assert re.search(r"^1 +Started .* KilledBySignal +rank 1 on stay-1 was killed by SIGKILL$", shown, re.M), shown
-    assert re.search(r"^2 +KilledBySignal .*\(runs\)$", shown, re.M), "while it runs, not at its end"
+    attempts = (
+        r"^1 +Started .* KilledBySignal +rank 1 on stay-1 was killed by SIGKILL$",
+        r"^2 +KilledBySignal .*\(runs\)$",
+    )
+    # While it runs, not at its end.
+    wait_until(lambda: all(re.search(each, machine.tj("status", "stay")[1], re.M) for each in attempts))
     assert machine.tj("stop", "stay")[0] == contract.CLI_OK
     assert machine.ranks("stay") == []
 
@@ -184,11 +187,18 @@ def test_where_ranks_stand_is_shown_and_who_stands_elsewhere(machine: Machine) -
     (machine.folder / "train.py").write_text(APART)
     code, _, err = machine.tj("run", "train.py", "--name", "apart", "--storage", "store", "--workers", "3", "--detach")
     assert code == contract.CLI_OK, err
-    wait_until(lambda: "rank 1 stands elsewhere" in machine.tj("stack", "apart")[1])
-    code, out, err = machine.tj("stack", "apart")
-    assert code == contract.CLI_OK, err
-    assert "2 of 3 ranks (ranks 0, 2): wait in barrier (train.py:11)\n    ... " in out
-    assert "\nrank 1: in load_batch (train.py:5)\n" in out
+    expected = (
+        "rank 1 stands elsewhere",
+        "2 of 3 ranks (ranks 0, 2): wait in barrier (train.py:11)\n    ... ",
+        "\nrank 1: in load_batch (train.py:5)\n",
+    )
+
+    def shown() -> bool:
+        code, out, err = machine.tj("stack", "apart")
+        assert code in (contract.CLI_OK, contract.CLI_ERROR), err
+        return code == contract.CLI_OK and all(each in out for each in expected)
+
+    wait_until(shown)
     code, out, err = machine.tj("stack", "apart", "--rank", "1")
     assert code == contract.CLI_OK and out.startswith("rank 1:\n") and 'train.py", line 5 in load_batch' in out
     assert machine.tj("stack", "apart", "--rank", "7")[0] == contract.CLI_NOT_FOUND

@@ -30,7 +30,7 @@ def patch(name: str, namespace: str, spec: dict[str, Any]) -> None:
 
 
 def test_a_suspended_job_has_no_pods_and_goes_on_where_it_stopped(namespace: str) -> None:
-    gated.start("count", namespace, "--gates", "5", "--steps", "8")
+    gated.start("count", namespace, "--gates", "5", "--steps", "8", spec=gated.GRACEFUL)
     gated.wait_for_step("count", namespace, 4)
     patch("count", namespace, {"suspend": True})
     e2e.wait_for_condition("count", namespace, "Suspended")
@@ -47,7 +47,7 @@ def test_a_suspended_job_has_no_pods_and_goes_on_where_it_stopped(namespace: str
 
 
 def test_a_job_is_scaled_up_and_down(namespace: str) -> None:
-    gated.start("count", namespace, "--gates", "5,7", "--steps", "9")
+    gated.start("count", namespace, "--gates", "5,7", "--steps", "9", spec=gated.GRACEFUL)
     gated.wait_for_step("count", namespace, 4)
     first = e2e.uids("count", namespace)
     e2e.kubectl("scale", "tj/count", "--replicas=3", "-n", namespace)

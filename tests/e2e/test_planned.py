@@ -74,7 +74,7 @@ def allow_pods(namespace: str, number: int) -> None:
 
 
 def test_planned_changes_wait_for_a_boundary_and_make_each_step_once(namespace: str) -> None:
-    gated.start("count", namespace, *STEADY, spec=WAITS)
+    gated.start("count", namespace, *STEADY, spec={**WAITS, **gated.GRACEFUL})
     gated.wait_for_step("count", namespace, 2)
     e2e.kubectl("scale", "tj/count", "--replicas=3", "-n", namespace)
     assert len(gated.wait_for_starts("count", namespace, 2, 3)) == 3
@@ -97,8 +97,7 @@ def test_planned_changes_wait_for_a_boundary_and_make_each_step_once(namespace: 
 
 def test_an_eviction_waits_for_a_boundary_and_counts_as_a_preemption(namespace: str) -> None:
     """As `kubectl drain` asks for it, in a pod that has time for that."""
-    graceful = {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
-    gated.start("count", namespace, *STEADY, spec={**WAITS, **graceful})
+    gated.start("count", namespace, *STEADY, spec={**WAITS, **gated.GRACEFUL})
     gated.wait_for_step("count", namespace, 2)
     pod = max(e2e.uids("count", namespace))
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}

@@ -23,7 +23,7 @@ if find_spec("accelerate") is None:
 SCRIPT = ROOT / "examples" / "accelerate" / "train.py"
 SMALL = ["--epochs", "2", "--rows", "80", "--save-every", "4"]
 """20 batches a rank in two epochs, two batches a step."""
-LIMIT_S = 240
+LIMIT_S = 500
 
 FUNCTION = f"""
 import runpy

@@ -16,7 +16,7 @@ from trainjob import Result
 
 STRUCK = str(Path(__file__).with_name("struck.py"))
 EXAMPLE = str(ROOT / "examples" / "deepspeed" / "train.py")
-LIMIT_S = 240
+LIMIT_S = 500
 STEPS = ("--steps", "24", "--save-every", "6")
 pytestmark = [
     pytest.mark.slow,

@@ -13,7 +13,7 @@ from support.isolation import ROOT
 from support.spoken import said
 from trainjob import Result
 
-LIMIT_S = 240
+LIMIT_S = 500
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S + 30)]
 STRIKE = """
 import os, runpy, signal, sys

@@ -21,7 +21,7 @@ from support.spoken import said
 from trainjob import Result
 
 STRUCK = Path(__file__).with_name("struck.py")
-LIMIT_S = 240
+LIMIT_S = 500
 
 
 @dataclass(frozen=True)

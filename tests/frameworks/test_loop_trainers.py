@@ -11,7 +11,7 @@ from support.spoken import said
 from trainjob import LightningTrainer, Result, TransformersTrainer
 from trainjob.launch.errors import ConfigError
 
-LIMIT_S = 300
+LIMIT_S = 500
 HEAD = """
 import os, signal, torch, trainjob
 from trainjob import FailureConfig, LightningTrainer, RunConfig, ScalingConfig, TransformersTrainer

@@ -20,7 +20,7 @@ from trainjob import Result
 INSIDE = str(Path(__file__).with_name("struck_inside.py"))
 KILLS = int(os.environ.get("TRAINJOB_TEST_KILLS_INSIDE", "4"))
 SEED = os.environ.get("TRAINJOB_TEST_KILLS_INSIDE_SEED", "1")
-LIMIT_S = 240 + 60 * KILLS
+LIMIT_S = 500 + 60 * KILLS
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S + 30)]
 
 MODEL_CHECKPOINT = """

@@ -14,7 +14,7 @@ import pytest
 from support.spoken import said
 from trainjob import Result
 
-LIMIT_S = 240
+LIMIT_S = 500
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3 * LIMIT_S + 30),

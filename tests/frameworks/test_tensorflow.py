@@ -18,7 +18,7 @@ from trainjob import Result
 STRUCK = str(Path(__file__).with_name("struck.py"))
 EXAMPLE = str(ROOT / "examples" / "keras" / "train.py")
 STEPS = ("--steps", "40", "--save-every", "10")
-LIMIT_S = 240
+LIMIT_S = 500
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(2 * LIMIT_S + 30),

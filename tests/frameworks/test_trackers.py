@@ -11,7 +11,7 @@ import pytest
 
 from support.spoken import said
 
-LIMIT_S = 200
+LIMIT_S = 500
 JOB = """
 import os, signal
 import trainjob

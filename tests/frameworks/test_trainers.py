@@ -9,7 +9,7 @@ import pytest
 
 from support.spoken import said
 
-LIMIT_S = 200
+LIMIT_S = 500
 JAX = """
 import os, signal
 import trainjob

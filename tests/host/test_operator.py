@@ -130,11 +130,11 @@ def test_in_a_steady_state_nothing_is_written(installation: Installation, team: 
 
     def settled() -> bool:
         before = writes(operator.calls())
-        time.sleep(1.5)
+        time.sleep(4)
         return writes(operator.calls()) == before
 
     eventually(told, "what the start shows of itself is written, after a few seconds")
-    eventually(settled, "a second without a write")
+    eventually(settled, "seconds without a write")
     before, pods = operator.calls(), team.pods()
     version = team.job()["metadata"]["resourceVersion"]
     time.sleep(5)  # what is measured: five seconds in which nothing happens

@@ -199,7 +199,7 @@ def test_kubectl_waits_for_a_condition(apiserver: ApiServer, api_namespace: str)
     assert (
         "condition met"
         in apiserver.kubectl(
-            "wait", "--for=condition=complete", "tj/digits", "-n", api_namespace, "--timeout=10s"
+            "wait", "--for=condition=complete", "tj/digits", "-n", api_namespace, "--timeout=120s"
         ).stdout
     )
 

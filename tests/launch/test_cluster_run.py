@@ -148,7 +148,7 @@ def test_in_a_notebook_a_job_of_a_cluster_has_the_view(
     monkeypatch.setattr(notebook, "CellOutput", Cell)
     thread = meanwhile(lambda: operator.run("r00 | step 1"), lambda: operator.end("Complete", checkpoint=CHECKPOINT))
     trainer(operator, storage_path="/data/runs").fit()
-    thread.join(30)
+    thread.join(HANG_S)
     assert "Complete" in drawn[-1] and "attempt 1 started" in drawn[-1]
     shown = capsys.readouterr()
     assert "r00 | step 1" in shown.out and "attempt 1" not in shown.err

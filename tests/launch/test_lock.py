@@ -59,7 +59,7 @@ def test_the_lock_of_a_killed_launcher_lives_in_its_children_and_is_waited_for(t
             told.append(text)
             os.kill(orphan, signal.SIGKILL)
 
-        with JobLock("/data/default/a", wait_s=10, on_wait=end_it):
+        with JobLock("/data/default/a", wait_s=120, on_wait=end_it):
             assert len(told) == 1
     finally:
         launcher.communicate()

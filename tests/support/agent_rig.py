@@ -349,6 +349,21 @@ class Rig:
         ranks = self.ranks(attempt)
         return all(ranks.get(n, {}).get("state") == contract.RANK_RUNNING for n in numbers)
 
+    def first(self, says: Callable[[dict[str, Any]], Any]) -> tuple[int, Any] | None:
+        """The first report of an agent of which this is true, as its place among all, and what was found: the next
+        report may come before a test looks at the newest.
+        """
+        return next(((at, found) for at, report in enumerate(self.coordinator.log) if (found := says(report))), None)
+
+    def first_state(self, number: int, state: str, key: str = "rank") -> tuple[int, Any] | None:
+        """The same of a rank in this state, as soon as it has that field."""
+
+        def says(report: dict[str, Any]) -> Any:
+            ranks = (rank for rank in report["ranks"] if (rank["rank"], rank["state"]) == (number, state))
+            return next((rank for rank in ranks if rank.get(key) is not None), None)
+
+        return self.first(says)
+
     def completed(self) -> bool:
         """Whether some agent says so."""
         return any(r["completed"] for r in self.coordinator.reports.values())

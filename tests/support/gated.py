@@ -16,6 +16,9 @@ from trainjob_api import contract
 T = TypeVar("T")
 
 LOOPS = e2e.ROOT / "tests/e2e/loops"
+GRACEFUL = {"template": {"spec": {"terminationGracePeriodSeconds": 60}}}
+"""Of a job whose pods store what they have staged before they go: enough on a machine that others use too. Agents end
+sooner, once they have."""
 FOLDER = "/checkpoints"
 """Where gates and notes are, beside the checkpoints."""
 _START = re.compile(r"rank (\d+) of (\d+) attempt (\d+): from step (\d+), acknowledged (-?\d+)")

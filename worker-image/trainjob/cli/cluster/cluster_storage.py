@@ -206,7 +206,7 @@ def ways_out(there: Place, job: TrainJob, folder: str) -> str:
     return (
         f"{kubectl} run {HELPER} --image={spec['containers'][0]['image']} --restart=Never "
         f"--overrides={shlex.quote(_json({'spec': spec}))}\n"
-        f"      {kubectl} wait --for=condition=Ready pod/{HELPER}\n"
+        f"      {kubectl} wait --for=condition=Ready pod/{HELPER} --timeout=15m\n"
         f"      {kubectl} cp {HELPER}:{folder} ./{name}\n"
         f"      {kubectl} delete pod {HELPER} --wait=false\n"
         f"      {after}{shared}"
