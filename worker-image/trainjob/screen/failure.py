@@ -6,24 +6,16 @@ stands in the status; here it is only put so that a person can act on it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.records.identity import is_newer
-from trainjob.screen import missing_module, wording
+from trainjob.screen import own_words, wording
 from trainjob.screen.asked import Asker, in_words_of
 from trainjob_api import contract, same_error
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import Failure, HistoryEntry, TrainJob, TrainJobStatus
-
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3[.0-9]*/|^<")
-
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
-_CRASHES = (4, 6, 7, 8, 11)
-"""SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
 
 ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
@@ -133,99 +125,23 @@ def headline(failure: Failure) -> str:
     return f"{who}: {failure.reason}"
 
 
-def place(failure: Failure) -> str | None:
-    """`train.py:61`: the innermost frame that is not an installed library's, where a traceback came with the
-    failure.
+def by_its_words(
+    failure: Failure, *, on_a_cluster: bool = False, in_python: bool = False, resumes: bool = False
+) -> str | None:
+    """For failures whose own words tell more than their reason: what to do, without its full stop (`in_python` and
+    `resumes`: as for `own_words.pattern`).
     """
-    frames = list(_FRAME.finditer(failure.traceback or ""))
-    own = [frame for frame in frames if not _INSTALLED.search(frame["file"])] or frames
-    return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
-
-
-def by_its_words(failure: Failure, *, on_a_cluster: bool = False, in_python: bool = False) -> str | None:
-    """For failures whose own words tell more than their reason: what to do, without its full stop. `in_python`: it is
-    said by fit(), whose caller types no `tj`.
-    """
-    found = _pattern(failure, on_a_cluster, in_python)
+    found = own_words.pattern(failure, on_a_cluster=on_a_cluster, in_python=in_python, resumes=resumes)
     return None if found is None else _filled(found, failure)
 
 
-_LOADER_CRASHED = (
-    "It crashed in native code that loads data (a decoder, an extension): DataLoader(num_workers=0) shows where"
-)
-_REFUSED = "Correct the script's arguments, which follow --"
-_BY_HAND = (
-    "Something told it to end: a script, a scheduler, or a person. Unless it comes again there is nothing to mend"
-)
-_OF_A_LOADER = {
-    "SIGBUS": "Make /dev/shm larger (`df -h /dev/shm`), or give the DataLoader fewer processes (num_workers)",
-    "SIGKILL": "If `dmesg | tail` shows that memory ran out, use less: fewer processes of the DataLoader "
-    "(num_workers), smaller batches. If it shows nothing, a person or a program killed it",
-    **dict.fromkeys(("SIGTERM", "SIGINT", "SIGHUP"), _BY_HAND),
-}
-"""What to do about a process of a DataLoader that was killed, by the signal."""
-
-
-def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | None:
-    said = f"{failure.message}\n{failure.traceback or ''}"
-    missing = _MISSING.search(said)
-    if "collective mismatch" in said:
-        return (
-            "The ranks make different calls of torch.distributed: let all call the same collectives, in the same order "
-            "and with the same sizes (this rank stood at {where}; docs/hangs.md)"
-        )
-    if failure.signal in _CRASHES:
-        return (
-            "It crashed in native code, called at {where}: does a library there not fit this torch, Python or driver?"
-            if place(failure)
-            else "It crashed in native code: does a library not fit this torch, Python or driver?"
-        )
-    if "lost its DataLoader: " in failure.message:
-        return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
-    if failure.reason == contract.REASON_EXIT and ": error: " in failure.message and not in_python:
-        return _REFUSED
-    if failure.reason == contract.REASON_EXIT and place(failure):
-        return "Look at {where}: the script ends itself there, by sys.exit() or the like"
-    if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
-        return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
-    if "BdbQuit" in said:
-        there = (
-            "ScalingConfig(num_workers=0) runs the function" if in_python else "`tj run --in-process` runs the script"
-        )
-        return f"Take the breakpoint out, or debug without ranks: {there} in your terminal, where breakpoint() works"
-    if missing is not None:
-        return missing_module.advice(missing["name"].replace("{", "").replace("}", ""), on_a_cluster)
-    if "bootstrapping phase" in said or "freeze_support()" in said:
-        return (
-            "A process that this script starts imports it again: put what starts the training below "
-            "`if __name__ == '__main__':`"
-        )
-    if "DataLoader worker (pid" in said and "exited unexpectedly" in said:
-        return (
-            "A process of the DataLoader at {where} ended; its own error stands above in the output of rank {rank}. "
-            "With the start method spawn, what starts the training must stand below `if __name__ == '__main__':`; "
-            "num_workers=0 shows other errors where they are"
-        )
-    if "pickle" in said and ("popen_spawn" in said or "popen_forkserver" in said):
-        return (
-            "What a process that starts with spawn gets must be picklable (of a DataLoader the data set, collate_fn "
-            "and worker_init_fn): define them at the top of a module, not in a function, or use the start method fork "
-            "({where}). For fit() it is a module that the script imports: the script itself is none in the ranks"
-        )
-    if "in loading state_dict" in said:
-        return (
-            "Fix {where}: load what was saved through prepare_model() into a model of the same class; of one saved "
-            "without it strip or add the prefix `module.`"
-        )
-    return None
-
-
-def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
-    """The sentence for a reason, without its full stop."""
+def advice(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool = False) -> str:
+    """The sentence for a reason, without its full stop. `resumes`: there is a checkpoint from which the job resumes."""
     known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
         IN_A_BUCKET if retry.storage.startswith("s3://") else {}
     )
-    own = by_its_words(failure, on_a_cluster=retry.job is not None) if failure is not None else None
+    on_a_cluster = retry.job is not None
+    own = None if failure is None else by_its_words(failure, on_a_cluster=on_a_cluster, resumes=resumes)
     text = known.get(reason, "Look at the lines above")
     text = in_words_of(retry.asker, text)
     said = own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
@@ -235,7 +151,7 @@ def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
 
 
 def _filled(text: str, failure: Failure | None, **more: str | None) -> str:
-    where = (failure and place(failure)) or "the error above"
+    where = (failure and own_words.place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
     return text.format(where=where, rank=rank, **more)
 
@@ -261,7 +177,7 @@ def explain(
         above = ", its traceback is above" if shown and budget else ""
         lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
         lines += _repeated(status, failure) if reason in _BUDGET else []
-        why = why_no_more(verdict, headline(failure))
+        why = why_no_more(verdict, failure)
         if budget:
             last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
     latest = status.checkpoint.latest
@@ -311,10 +227,11 @@ def frames(failure: Failure) -> str:
     return "\n".join(line for at, line in enumerate(lines) if at not in told[-1:])
 
 
-def why_no_more(verdict: str, cause: str) -> str:
+def why_no_more(verdict: str, failure: Failure) -> str:
     """What a verdict says beside the cause: the budget, or that a restart cannot help."""
     said = verdict.split("; first cause of the last: ")[0].strip()
-    return said.removeprefix(cause).removeprefix("; ") if said.startswith(cause) else said
+    cause = next((each for each in (failure.message.strip(), headline(failure)) if each and said.startswith(each)), "")
+    return said.removeprefix(cause).removeprefix("; ")
 
 
 def _indented(text: str, by: int) -> list[str]:
@@ -329,8 +246,9 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     """What to do about a failure that ended a job for that reason, and what starting it again then does."""
     cause = failure.reason if failure is not None and reason in _BUDGET else reason
     effect = "resumes from that checkpoint" if resumes else "starts again"
-    said, command = advice(cause, failure, retry), retry.command
-    if said == _REFUSED and " -- " in command:
+    said, command = advice(cause, failure, retry, resumes=resumes), retry.command
+    takes_arguments = command.startswith("tj run ") and " -f " not in command
+    if failure is not None and takes_arguments and own_words.is_about_arguments(failure):
         command = f"{command.partition(' -- ')[0]} -- ..."
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{command}` {effect}."]
 

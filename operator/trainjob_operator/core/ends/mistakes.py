@@ -19,12 +19,14 @@ _KILLED = re.compile(r"is killed by signal")
 """Anywhere in it: torch's word for a process of a DataLoader that the kernel ended."""
 _REFUSAL = re.compile(r": (\S+: error|Error): ")
 """What argparse, absl and click write, behind the sentence of the exit code."""
-_NO_TERMINAL = "bdb.BdbQuit"
-"""What a debugger raises where its input has ended: a rank's has from the beginning."""
+_NO_TERMINAL = ("bdb.BdbQuit", "EOFError: EOF when reading a line")
+"""What a debugger and input() raise where their input has ended: a rank's has from the beginning."""
 
 
 def asks_for_a_terminal(incident: Incident) -> bool:
-    """A debugger began in a rank (`breakpoint()`): it would in every attempt, and has no terminal in any."""
+    """A debugger began in a rank (`breakpoint()`), or input() asks: they would in every attempt, and have no terminal in
+    any.
+    """
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
 
 
