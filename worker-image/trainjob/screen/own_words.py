@@ -53,8 +53,8 @@ _OF_A_LOADER = {
 
 
 def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: bool) -> str | None:
-    """What to do, with `{where}` and `{rank}` to be filled in; None: its reason tells as much. `in_python`: it is said by
-    fit(), whose caller types no `tj`; `resumes`: there is a checkpoint from which the job resumes.
+    """What to do, with `{where}` and `{rank}` to be filled in; None: its reason tells as much. `in_python`: it is said
+    by fit(), whose caller types no `tj`; `resumes`: there is a checkpoint from which the job resumes.
     """
     said = f"{failure.message}\n{failure.traceback or ''}"
     missing = _MISSING.search(said)
@@ -73,8 +73,8 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
         return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
     if failure.reason == contract.REASON_RANK_ENDED_EARLY and calls.ALL_CALL_IT in failure.message:
         return (
-            "If the call stands under `if rank == 0:`, take it out there: all ranks report, and rank 0 alone may bring the "
-            "checkpoint. Else rank {rank} ended before its first one"
+            "If the call stands under `if rank == 0:`, take it out there: all ranks report, and rank 0 alone may bring "
+            "the checkpoint. Else rank {rank} ended before its first one"
         )
     if failure.reason == contract.REASON_EXIT and ": error: " in failure.message and not in_python:
         return REFUSED
@@ -130,8 +130,8 @@ def _of_weights(said: str, *, resumes: bool, in_python: bool) -> str:
     if resumes:
         anew = "under another RunConfig.name" if in_python else "with --fresh or under another --name"
         return (
-            f"The checkpoint is of another model than the script has now ({{where}}): start over {anew}, or make the model "
-            "as it was"
+            f"The checkpoint is of another model than the script has now ({{where}}): start over {anew}, or make the "
+            "model as it was"
         )
     return "Fix {where}: the weights that it loads are of another model than the one there"
 

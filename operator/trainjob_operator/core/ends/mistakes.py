@@ -24,9 +24,7 @@ _NO_TERMINAL = ("bdb.BdbQuit", "EOFError: EOF when reading a line")
 
 
 def asks_for_a_terminal(incident: Incident) -> bool:
-    """A debugger began in a rank (`breakpoint()`), or input() asks: they would in every attempt, and have no terminal in
-    any.
-    """
+    """A debugger began in a rank (`breakpoint()`), or input() asks: each would in every attempt, without a terminal."""
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
 
 
