@@ -341,6 +341,16 @@ def test_ranks_that_make_different_calls_are_told_so_and_not_that_a_library_does
     assert advice(contract.REASON_SIGNAL, other, RETRY).startswith("It crashed in native code")
 
 
+def test_in_place_of_a_damaged_checkpoint_the_command_names_the_one_before() -> None:
+    instead = contract.CHECKPOINT_BEFORE.format("/s/1-1-1")
+    lost = of(message=f"checkpoint /s/1-1-2 {contract.ORIGIN_DAMAGED}. {instead}", reason=contract.REASON_STORAGE)
+    again = replace(RETRY, command="tj run t.py --resume-from digits/1-1-2 --name next")
+    assert next_steps(contract.REASON_STORAGE, lost, again) == [
+        "next: Resume from the checkpoint before it, or from none.",
+        "      then `tj run t.py --resume-from /s/1-1-1 --name next` starts again.",
+    ]
+
+
 def test_a_report_that_rank_0_alone_calls_is_taken_out_of_its_condition() -> None:
     said = "rank 1 ended with exit code 0. report() is called by all ranks: does it stand under `if rank == 0:`?"
     left = of(message=said, reason=contract.REASON_RANK_ENDED_EARLY, exitCode=0)

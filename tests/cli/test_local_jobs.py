@@ -559,7 +559,7 @@ def test_a_run_goes_on_from_a_job_a_checkpoint_or_a_place(here: Shell) -> None:
     ("words", "said", "step"),
     [
         (("--resume-from", "1-1-1"), "there is no --name", "--resume-from NAME/1-1-1"),
-        (("--resume-from", "nobody"), "there is no job nobody on this machine", "`tj list`"),
+        (("--resume-from", "nobody"), "there is no job nobody on this machine", "URI of a checkpoint will do too"),
         (("--resume-from", "digits"), "digits has no checkpoint to resume from", "--all"),
     ],
 )
@@ -611,6 +611,19 @@ def test_a_checkpoint_that_is_not_there_starts_nothing(here: Shell) -> None:
     refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run")
     assert refused.code == contract.CLI_NOT_FOUND and "digits has no checkpoint 1-1-2; near it: 1-1-1" in refused.err
     assert refused.err.splitlines()[-1] == "next: `tj checkpoints list digits --all` shows those that it has"
+
+
+def test_in_place_of_a_damaged_checkpoint_the_one_before_is_offered(here: Shell) -> None:
+    remember(here)
+    here.save("1-1-1", "1-1-2")
+    (here.folder / "x.py").write_text("")
+    checkpoints = here.folder / "store/default/digits/checkpoints"
+    (checkpoints / "1-1-2" / "model.pt").write_bytes(b"")
+    refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run", "--", "--resume-from", "x")
+    assert f"--resume-from: {checkpoints}/1-1-2/model.pt is damaged" in refused.err
+    again = f"tj run x.py --resume-from {checkpoints}/1-1-1 --dry-run -- --resume-from x"
+    assert refused.err.splitlines()[-1] == f"next: `{again}`"
+    assert here.tj("run", "x.py", f"--resume-from={checkpoints}/1-1-1", "--dry-run").code == contract.CLI_OK
 
 
 def test_verbose_is_a_variable_that_a_user_may_set(here: Shell) -> None:

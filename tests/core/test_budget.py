@@ -359,6 +359,15 @@ def test_a_rank_that_asks_for_a_terminal_is_hopeless_at_once(max_failures: int, 
     assert charge(restart, Failures(), raised, achieved, [1]).fatal is None
 
 
+def test_a_checkpoint_that_is_named_and_damaged_is_hopeless_at_once() -> None:
+    said = f"StorageError: resumeFrom: checkpoint /s/1-1-2 {contract.ORIGIN_DAMAGED}. Name another one, or none."
+    damaged = incident(contract.REASON_STORAGE, message=said)
+    fatal = charge(FailurePolicy(max_failures=3), Failures(), damaged, record(), [1]).fatal
+    assert fatal == (contract.REASON_STORAGE, f"{said}; a restart is told to resume from the same checkpoint")
+    other = incident(contract.REASON_STORAGE, message="StorageError: no room")
+    assert charge(FailurePolicy(max_failures=3), Failures(), other, record(), [1]).fatal is None
+
+
 def test_a_rule_that_asks_for_restarts_wins() -> None:
     raised = incident(contract.REASON_USER_ERROR, traceback=NAME_ERROR)
     policy = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}]})

@@ -96,8 +96,8 @@ def has_reported(report: ProgressReport) -> bool:
 
 
 def _reported_at(turn: Turn, leader: AgentView) -> datetime:
-    """When the newest report was, on our clock. It is written up to PROGRESS_EVERY_S later; who looks at ranks that stand
-    still counts from the report. Where the agent's moment cannot be, the newest that can.
+    """When the newest report was, on our clock; it is written up to PROGRESS_EVERY_S later. A moment that cannot
+    be, for a clock that was set, is that of the writing.
     """
     told = by_agent_clock(leader.progress.get("time"), leader.clock_offset) if leader.progress else None
     known = (turn.running.started_at if turn.running else None, turn.status.progress.last_report_time)

@@ -20,7 +20,7 @@ from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import display as displays
-from trainjob.screen import streams, wording
+from trainjob.screen import failure, own_words, streams, wording
 from trainjob.screen.asked import Asker
 from trainjob.session import filesystems, large_imports
 from trainjob_api import defaults
@@ -81,6 +81,8 @@ def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str
     name, text = job.metadata.name, str(error)
     if isinstance(error, JobRunning):
         return f"`tj status {name}` shows it, `tj stop {name}` stops it; then {AGAIN}, or with another --name"
+    if (before := own_words.checkpoint_before(text)) is not None:
+        return f"`{failure.resuming_from(shlex.join(['tj', *args.words]), before)}`"
     if "there are no credentials" in text:
         return f"`export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...` (or AWS_PROFILE), then {AGAIN}"
     if (meant := _MEANT.search(text)) is not None and args.script in args.words:

@@ -6,6 +6,7 @@ stands in the status; here it is only put so that a person can act on it.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -250,7 +251,21 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     takes_arguments = command.startswith("tj run ") and " -f " not in command
     if failure is not None and takes_arguments and own_words.is_about_arguments(failure):
         command = f"{command.partition(' -- ')[0]} -- ..."
+    if failure is not None and (before := own_words.checkpoint_before(failure.message)) is not None:
+        command = resuming_from(command, before)
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{command}` {effect}."]
+
+
+def resuming_from(command: str, checkpoint: str) -> str:
+    """The command with another checkpoint behind its --resume-from; as it is where it has none."""
+    words = shlex.split(command)
+    end = words.index("--") if "--" in words else len(words)
+    for at, word in enumerate(words[:end]):
+        if word == "--resume-from" and at + 1 < end:
+            words[at + 1] = checkpoint
+        elif word.startswith("--resume-from="):
+            words[at] = f"--resume-from={checkpoint}"
+    return shlex.join(words)
 
 
 def _at_step(step: int | None) -> str:

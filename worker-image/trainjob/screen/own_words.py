@@ -71,6 +71,8 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
         )
     if "lost its DataLoader: " in failure.message:
         return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
+    if contract.ORIGIN_DAMAGED in failure.message:
+        return "Resume from the checkpoint before it, or from none"
     if failure.reason == contract.REASON_RANK_ENDED_EARLY and calls.ALL_CALL_IT in failure.message:
         return (
             "If the call stands under `if rank == 0:`, take it out there: all ranks report, and rank 0 alone may bring "
@@ -113,6 +115,15 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
     if _lacks_an_argument(failure) and not in_python:
         return LACKS
     return None
+
+
+_BEFORE = re.compile(re.escape(contract.CHECKPOINT_BEFORE).replace(r"\{\}", r"(\S+)"))
+
+
+def checkpoint_before(said: str) -> str | None:
+    """The good checkpoint before a damaged one that resumeFrom names, where the sentence tells of one."""
+    found = _BEFORE.search(said)
+    return None if found is None else found[1]
 
 
 def is_about_arguments(failure: Failure) -> bool:

@@ -28,6 +28,11 @@ def asks_for_a_terminal(incident: Incident) -> bool:
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
 
 
+def resumes_from_damage(incident: Incident) -> bool:
+    """resumeFrom names a checkpoint that was found damaged: every attempt is told to begin with it."""
+    return incident.reason == contract.REASON_STORAGE and contract.ORIGIN_DAMAGED in incident.message
+
+
 def refuses_its_arguments(incident: Incident) -> bool:
     """The script said so, in the words of its parser: it gets the same ones in every attempt. Exit code 2 alone is told
     apart only by a second attempt (`raised_again`).
