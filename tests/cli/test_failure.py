@@ -214,11 +214,30 @@ def test_the_cause_is_not_told_twice() -> None:
 
 def test_a_traceback_that_was_shown_is_not_shown_again() -> None:
     failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()})
-    lines = explain(failed, RETRY, shown=True)
+    lines = explain(failed, RETRY, shown=1)
     assert lines[:2] == [
         "digits failed: rank 1 on digits-1 raised ValueError: bad batch",
         "  [UserCodeError in attempt 1, its traceback is above; 1 other rank ended because of it]",
     ]
+
+
+def test_a_traceback_that_an_attempt_before_printed_is_told_with_its_number() -> None:
+    failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure(attempt=4)})
+    said = "  [UserCodeError in attempt 4, its traceback is above, in attempt 1; 1 other rank ended because of it]"
+    assert explain(failed, RETRY, shown=1)[1] == said
+
+
+def test_on_this_machine_there_are_no_pods() -> None:
+    lost = failure(reason=contract.REASON_POD_FAILED, message="digits-1 was killed by SIGKILL", traceback=None)
+    failed = job({"conditions": [condition("Failed", "True", contract.REASON_LIMIT)], "lastFailure": lost})
+    assert explain(failed, RETRY)[1].startswith("  [WorkerFailed in attempt 1")
+    assert explain(failed, replace(RETRY, job="digits"))[1].startswith("  [PodFailed in attempt 1")
+
+
+def test_commands_have_the_name_of_the_job() -> None:
+    hung = of(reason=contract.REASON_HANG, message="rank 1 waits", traceback=None)
+    assert "`tj hang digits`" in advice(contract.REASON_HANG, hung, replace(RETRY, name="digits"))
+    assert "`tj hang digits -n team`" in advice(contract.REASON_HANG, hung, replace(RETRY, job="digits -n team"))
 
 
 def test_an_error_of_several_lines_keeps_those_that_the_headline_lacks() -> None:

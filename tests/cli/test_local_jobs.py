@@ -23,6 +23,7 @@ from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.errors import AGAIN, with_command
+from trainjob.cli.local import before
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
 from trainjob.launch import job as jobs
@@ -439,9 +440,36 @@ def test_another_script_by_the_name_of_a_run_that_did_not_complete_is_told(
     remember(here, outcome=outcome, run=1)
     given = build().parse_args(["run", *words.split(), "--name", "digits", "--storage", here.storage])
     given.script_args = []
-    said = runs.of_another_script(given, runs.build(given))
+    said = before.of_another_script(given, runs.build(given))
     assert bool(said) == warned
     assert not warned or said.startswith("warning: the run of this name before was of train.py and did not complete")
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "offered"),
+    [
+        ("train.py --workers 2", None, True),
+        ("train.py --workers 2", "Stopped", True),
+        ("train.py --workers 2", "Complete", False),
+        ("train.py --workers 2", "Failed", False),
+        ("other.py --workers 2", None, False),
+        ("train.py --workers 2 --name own", None, False),
+        ("train.py --workers 2 --fresh", None, False),
+    ],
+)
+def test_a_job_without_a_name_that_was_left_is_offered_to_who_starts_it_again(
+    here: Shell, words: str, outcome: str | None, offered: bool
+) -> None:
+    command = ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--workers", "2")
+    here.save("1-1-2")
+    remember(here, outcome=outcome, run=1, ended=None, cwd=os.getcwd(), command=command)
+    given = build().parse_args(["run", *words.split()])
+    given.words, given.script_args = ["run", *words.split()], []
+    state = "stopped" if outcome else "killed"
+    said = (
+        f"the run of this command before was {state} at checkpoint 1-1-2: `tj run train.py --workers 2 --name digits`"
+    )
+    assert before.of_one_left(given).startswith(said) is offered
 
 
 def test_a_failed_job_is_shown_with_what_its_workers_stored_last(here: Shell) -> None:

@@ -7,12 +7,13 @@ stands in the status; here it is only put so that a person can act on it.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.screen import own_words, wording
-from trainjob.screen.asked import Asker, in_words_of
+from trainjob.screen.asked import Asker, in_words_of, reason_here
 from trainjob_api import contract, same_error
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ ADVICE = {
     "environment names the operation",
     contract.REASON_RANK_ENDED_EARLY: "Rank {rank} ended while others still train: does its loop have fewer steps, or "
     "does it call sys.exit()?",
-    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang` shows where each rank stood",
+    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang {name}` shows where each rank "
+    "stood",
     contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
@@ -97,8 +99,10 @@ class Retry:
     command: str
     script: str
     storage: str
+    name: str = "NAME"
+    """On this machine: how commands name the job."""
     job: str | None = None
-    """On a cluster: how commands name the job."""
+    """On a cluster: the same, with the options that say where it is."""
     asker: Asker = Asker.MANIFEST
     logs: str | None = None
     """Where no line of the ranks stands above: the command that shows them."""
@@ -145,7 +149,7 @@ def advice(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool 
     own = None if failure is None else by_its_words(failure, on_a_cluster=on_a_cluster, resumes=resumes)
     text = known.get(reason, "Look at the lines above")
     text = in_words_of(retry.asker, text)
-    said = own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
+    said = own or _filled(text, failure, script=retry.script, storage=retry.storage, name=retry.name, job=retry.job)
     for above, there in _ABOVE if retry.logs is not None else ():
         said = said.replace(above, there.format(logs=retry.logs))
     return said
@@ -158,29 +162,35 @@ def _filled(text: str, failure: Failure | None, **more: str | None) -> str:
 
 
 def explain(
-    job: TrainJob, retry: Retry, stored: str | None = None, *, shown: bool = False, budget: bool = True
+    job: TrainJob, retry: Retry, stored: str | None = None, *, shown: int | None = None, budget: bool = True
 ) -> list[str]:
     """Lines for a job that has failed: the cause, said once, and its traceback; what is saved; why it was not started
     again; what to do next.
 
     `stored`: the newest checkpoint on storage, where somebody looked; the status knows those of this run alone.
-    `shown`: the traceback was printed already. `budget`: False where the loop was inside somebody's process.
+    `shown`: the attempt whose lines had the traceback already. `budget`: False where the loop was inside somebody's
+    process.
     """
     status = job.status
     failed, failure = status.condition("Failed"), status.last_failure
     reason = failed.reason if failed else "Failed"
     verdict = failed.message if failed else ""
     last = []
+    named: Callable[[str], str] = reason_here if retry.job is None else str
     if failure is None:
-        lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
+        lines = [f"{job.metadata.name} failed: {named(reason)}", *_indented(verdict, 2)]
     else:
-        lines = [f"{job.metadata.name} failed: {headline(failure)}", *([] if shown else _indented(frames(failure), 4))]
-        above = ", its traceback is above" if shown and budget else ""
-        lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
+        lines = [
+            f"{job.metadata.name} failed: {headline(failure)}",
+            *(_indented(frames(failure), 4) if shown is None else []),
+        ]
+        above = "" if shown is None or not budget else ", its traceback is above"
+        above += f", in attempt {shown}" if above and shown != failure.attempt else ""
+        lines.append(f"  [{named(failure.reason)} in attempt {failure.attempt}{above}{_victims(failure)}]")
         lines += _repeated(status, failure) if reason in _BUDGET else []
         why = why_no_more(verdict, failure)
         if budget:
-            last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
+            last = [f"  {named(reason)}: {why}"] if why else [] if reason == failure.reason else [f"  {named(reason)}"]
     latest = status.checkpoint.latest
     if latest is not None and stored is not None and is_newer(stored, latest.id):
         latest = None  # the status had not heard of it yet
