@@ -743,6 +743,11 @@ LOADER_KILLED = "DataLoader"
 REFUSED_ARGUMENTS = 2
 """The exit code of a script whose arguments argparse, click and their like refuse."""
 
+ORIGIN_DAMAGED = "turned out damaged when it was restored"
+"""Said of a checkpoint that resumeFrom names: every attempt would find it so."""
+CHECKPOINT_BEFORE = "Name the one before it, {}, or none."
+"""Said behind that, where there is a good one."""
+
 
 class RankError(TypedDict, total=False):
     """An exception as the rank reported it."""

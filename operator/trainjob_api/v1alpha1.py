@@ -479,7 +479,7 @@ class Progress(StatusModel):
     total_steps: int | None = Field(None, description="Steps that the script announced.")
     epoch: int | None = Field(None, description="Epoch of the last report.")
     percent: int | None = Field(None, description="step of totalSteps.")
-    last_report_time: datetime | None = Field(None, description="When the last report arrived.")
+    last_report_time: datetime | None = Field(None, description="When the last report was.")
     seconds_per_step: float | None = Field(
         None, description="How long a step took in the last minute of the attempt that told of the last report."
     )

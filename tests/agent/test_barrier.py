@@ -107,6 +107,24 @@ def test_the_end_of_a_missing_rank_fails_those_who_wait_at_once() -> None:
     )
 
 
+def test_a_report_that_rank_0_alone_has_called_is_asked_about() -> None:
+    why = "report() is called by all ranks: does it stand under `if rank == 0:`?"
+    b = barrier(2)
+    b.arrive(0, call(0))
+    (failed,) = b.ended(1, "ended with exit code 0")
+    assert isinstance(failed, Fail) and failed.message.endswith(why)
+    killed = barrier(2)
+    killed.arrive(0, call(0))
+    (failed,) = killed.ended(1, "was killed by signal 9 (SIGKILL)")
+    assert isinstance(failed, Fail) and why not in failed.message
+    later = barrier(2)
+    later.arrive(0, call(0))
+    later.arrive(0, call(1))
+    later.arrive(0, call(0, 2))
+    (failed,) = later.ended(1, "ended with exit code 0")
+    assert isinstance(failed, Fail) and why not in failed.message, "both have called it once"
+
+
 def test_calling_when_a_rank_is_gone_already_fails_at_once() -> None:
     b = barrier(2)
     assert b.ended(1, "ended with exit code 0") == []

@@ -71,6 +71,12 @@ def test_ranks_that_wait_for_each_other_are_told_apart() -> None:
     assert said({0: reduces(), 1: reports()}).ranks == ()
 
 
+def test_rank_0_alone_in_report_is_asked_whether_it_alone_calls_it() -> None:
+    why = " Do all of them make the same calls? report() is called by all ranks: does it stand under `if rank == 0:`?"
+    assert said({0: reports(), 1: reduces()}).message.endswith(why)
+    assert "if rank == 0" not in said({0: reports(), 1: reports(), 2: reduces()}).message
+
+
 def test_all_in_one_collective() -> None:
     found = said(dict.fromkeys(range(4), reduces()))
     assert found == Verdict(

@@ -10,11 +10,17 @@ LIGHTNING = 'File "/venv/{}/trainer/trainer.py", line 1465 in save_checkpoint'
 
 
 def test_a_rank_that_saves_alone_is_told_from_one_with_fewer_batches() -> None:
-    assert advice(['File "/work/train.py", line 3 in loop']) == []
-    assert "as many batches" in advice([BACKWARD])[0]
+    assert advice(['File "/work/train.py", line 3 in loop'], "report()", (1,)) == []
+    assert "as many batches" in advice([BACKWARD], "report()", (1,))[0]
     for package in ("pytorch_lightning", "lightning/pytorch"):
-        said = advice([GROUP + LIGHTNING.format(package)])
+        said = advice([GROUP + LIGHTNING.format(package)], "report()", (0,))
         assert len(said) == 1 and "call it on every rank" in said[0]
+
+
+def test_where_rank_0_alone_waits_it_is_asked_whether_it_alone_calls() -> None:
+    asked, batches = advice([BACKWARD], "report()", (0,))
+    assert asked == "report() is called by all ranks: does it stand under `if rank == 0:`?"
+    assert "as many batches" in batches
 
 
 def test_what_is_told_of_a_rank_begins_where_its_main_thread_is_and_leaves_our_own_threads_out() -> None:

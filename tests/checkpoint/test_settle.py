@@ -104,6 +104,7 @@ def test_damage_goes_back_along_the_lineage_across_runs(job: Job) -> None:
     damage(job, "1-1-3")
     settled = start(job, "b")
     assert resumed(settled) == (2, "1-1-2")
+    assert settled.why == "the job resumes from checkpoint 1-1-2 (step 10), the newest good one before 1-1-3"
     assert [w.split(":")[0] for w in settled.warnings] == [
         f"checkpoint {i} is skipped for the one before" for i in ("2-1-1", "1-1-3")
     ]
@@ -151,6 +152,19 @@ def test_a_named_checkpoint_that_turns_out_damaged_is_not_tried_for_ever(job: Jo
         match=r"resumeFrom: checkpoint .*3-1-7 turned out damaged when it was restored. Name another one, or none",
     ):
         start(job, "a", str(other.path("3-1-7")))
+
+
+def test_of_a_damaged_checkpoint_that_is_named_the_one_before_is_told(job: Job, tmp_path: Path) -> None:
+    other = Job(tmp_path / "other")
+    for id_ in ("1-1-1", "1-1-2", "2-1-1", "2-1-2"):
+        other.save(id_)
+    for id_ in ("2-1-1", "2-1-2"):
+        damage(other, id_)
+    with pytest.raises(DamagedError, match=f"Name the one before it, {other.path('1-1-2')}, or none.$"):
+        start(job, "a", str(other.path("2-1-2")))
+    damage(other, "1-1-1")
+    with pytest.raises(DamagedError, match=r"Name another one, or none\.$"):
+        start(job, "a", str(other.path("1-1-1")))
 
 
 def test_a_path_that_is_no_checkpoint_is_refused_in_a_sentence(job: Job, tmp_path: Path) -> None:

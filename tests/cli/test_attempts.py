@@ -52,6 +52,9 @@ def test_of_a_launcher_that_is_gone_the_attempt_does_not_run() -> None:
 def test_on_this_machine_a_job_is_stopped_and_not_suspended() -> None:
     status = job({"history": [{**FIRST, "endCause": "Suspended", "message": None}]}).status
     assert "Stopped" in attempts.lines(status, NOW, here=True)[1]
+    vanished = job({"history": [{**FIRST, "endCause": "PodFailed"}]}).status
+    assert "WorkerFailed" in attempts.lines(vanished, NOW, here=True)[1], "nor is a worker in a pod"
+    assert "PodFailed" in attempts.lines(vanished, NOW)[1]
     assert "Suspended" in attempts.lines(status, NOW)[1]
 
 

@@ -89,7 +89,7 @@ def test_of_a_killed_launcher_the_figure_is_as_of_its_last_word() -> None:
     assert clock.goodput(STATUS, killed=True)[0].startswith("goodput 75.0% of its first 2m40s, as of its launcher's")
 
 
-def test_forks_that_are_fewer_than_ranks_say_why() -> None:
+def test_ranks_that_were_no_forks_say_why() -> None:
     began = {"number": 1, "state": "Running", "cause": "Started", "members": "0-1", "workers": 2, "worldSize": 2}
 
     def said(**forks: object) -> list[str]:
@@ -97,7 +97,7 @@ def test_forks_that_are_fewer_than_ranks_say_why() -> None:
         return clock.forks(TrainJobStatus(attempt=attempt))
 
     assert said(ranks=2) == ["ranks started as forks: 2"]
-    assert said(ranks=1) == ["ranks started as forks: 1 of 2 (of the others their agents had not told yet)"]
+    assert said(ranks=1) == ["ranks started as forks: 1"]
     assert said(ranks=1, reason="it has a GPU")[1] == "ranks started in new interpreters: it has a GPU"
 
 

@@ -156,3 +156,5 @@ def test_python_compiles_and_uses_names_that_exist(page: str, code: str) -> None
     compile(code, page, "exec")
     for name in re.findall(r"\btrainjob\.(\w+)\(", code):
         assert name in trainjob.__all__
+    counted = re.search(r"for (\w+) in range\(\1, \1 \+", code)
+    assert counted is None, "resumed, it would train as many epochs again as it was to train in all"

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from support.jobs import attempt, causes, checkpoint, condition, failure, job
-from trainjob.screen.failure import ADVICE, Retry, advice, explain, headline, next_steps, place
+from trainjob.screen.failure import ADVICE, Retry, advice, explain, headline, next_steps
+from trainjob.screen.own_words import place
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Failure
 
@@ -114,6 +115,31 @@ def test_refused_arguments_are_corrected_where_they_stand() -> None:
         "next: Correct the script's arguments, which follow --.",
         "      then `tj run t.py --name digits -- ...` starts again.",
     ], "not the wrong ones once more"
+    without = next_steps(contract.REASON_EXIT, refused, replace(RETRY, command="tj run t.py --name digits"))
+    assert without[1] == "      then `tj run t.py --name digits -- ...` starts again.", "it had none, and needs some"
+    manifest = next_steps(contract.REASON_EXIT, refused, replace(RETRY, command="tj run -f t.yaml --local"))
+    assert "-- ..." not in manifest[1], "which takes none"
+
+
+def test_an_index_error_elsewhere_is_not_about_arguments() -> None:
+    told = '  File "/w/argv/t.py", line 3, in f\n    return batch[9]\nIndexError: list index out of range'
+    broke = of(message="rank 0 raised IndexError: list index out of range", traceback=told)
+    assert advice(contract.REASON_USER_ERROR, broke, RETRY) == "Fix /w/argv/t.py:3"
+
+
+def test_a_checkpoint_of_another_model_is_told_as_one() -> None:
+    misfit = "\tsize mismatch for 0.weight: copying a param with shape torch.Size([8]) from checkpoint"
+    said = f"rank 0 on d-0 raised RuntimeError: Error(s) in loading state_dict for Net:\n{misfit}"
+    broke = failure(message=said, traceback=f'  File "/w/t.py", line 9, in f\nRuntimeError: Error(s)\n{misfit}')
+    verdict = f"{said}; the same error twice in a row, before the first report: a restart cannot help"
+    failed = {"conditions": [condition("Failed", "True", contract.REASON_USER_ERROR, verdict)], "lastFailure": broke}
+    lines = explain(job({**failed, "attempt": {**attempt(), "resumedFrom": "1-1-2"}}), RETRY)
+    assert lines[-3:] == [
+        "  UserCodeError: the same error twice in a row, before the first report: a restart cannot help",
+        "next: The checkpoint is of another model than the script has now (/w/t.py:9): start over with --fresh or under "
+        "another --name, or make the model as it was.",
+        "      then `tj run train.py --name digits` resumes from that checkpoint.",
+    ]
 
 
 def test_where_no_line_stands_above_the_command_that_shows_them_is_named() -> None:
@@ -188,11 +214,30 @@ def test_the_cause_is_not_told_twice() -> None:
 
 def test_a_traceback_that_was_shown_is_not_shown_again() -> None:
     failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure()})
-    lines = explain(failed, RETRY, shown=True)
+    lines = explain(failed, RETRY, shown=1)
     assert lines[:2] == [
         "digits failed: rank 1 on digits-1 raised ValueError: bad batch",
         "  [UserCodeError in attempt 1, its traceback is above; 1 other rank ended because of it]",
     ]
+
+
+def test_a_traceback_that_an_attempt_before_printed_is_told_with_its_number() -> None:
+    failed = job({"conditions": [condition("Failed", "True", "UserCodeError")], "lastFailure": failure(attempt=4)})
+    said = "  [UserCodeError in attempt 4, its traceback is above, in attempt 1; 1 other rank ended because of it]"
+    assert explain(failed, RETRY, shown=1)[1] == said
+
+
+def test_on_this_machine_there_are_no_pods() -> None:
+    lost = failure(reason=contract.REASON_POD_FAILED, message="digits-1 was killed by SIGKILL", traceback=None)
+    failed = job({"conditions": [condition("Failed", "True", contract.REASON_LIMIT)], "lastFailure": lost})
+    assert explain(failed, RETRY)[1].startswith("  [WorkerFailed in attempt 1")
+    assert explain(failed, replace(RETRY, job="digits"))[1].startswith("  [PodFailed in attempt 1")
+
+
+def test_commands_have_the_name_of_the_job() -> None:
+    hung = of(reason=contract.REASON_HANG, message="rank 1 waits", traceback=None)
+    assert "`tj hang digits`" in advice(contract.REASON_HANG, hung, replace(RETRY, name="digits"))
+    assert "`tj hang digits -n team`" in advice(contract.REASON_HANG, hung, replace(RETRY, job="digits -n team"))
 
 
 def test_an_error_of_several_lines_keeps_those_that_the_headline_lacks() -> None:
@@ -313,6 +358,23 @@ def test_ranks_that_make_different_calls_are_told_so_and_not_that_a_library_does
     assert "/w/train.py:61" in told and "docs/hangs.md" in told
     other = of(message="rank 0 on digits-0 was killed by SIGABRT", reason=contract.REASON_SIGNAL, signal=6)
     assert advice(contract.REASON_SIGNAL, other, RETRY).startswith("It crashed in native code")
+
+
+def test_in_place_of_a_damaged_checkpoint_the_command_names_the_one_before() -> None:
+    instead = contract.CHECKPOINT_BEFORE.format("/s/1-1-1")
+    lost = of(message=f"checkpoint /s/1-1-2 {contract.ORIGIN_DAMAGED}. {instead}", reason=contract.REASON_STORAGE)
+    again = replace(RETRY, command="tj run t.py --resume-from digits/1-1-2 --name next")
+    assert next_steps(contract.REASON_STORAGE, lost, again) == [
+        "next: Resume from the checkpoint before it, or from none.",
+        "      then `tj run t.py --resume-from /s/1-1-1 --name next` starts again.",
+    ]
+
+
+def test_a_report_that_rank_0_alone_calls_is_taken_out_of_its_condition() -> None:
+    said = "rank 1 ended with exit code 0. report() is called by all ranks: does it stand under `if rank == 0:`?"
+    left = of(message=said, reason=contract.REASON_RANK_ENDED_EARLY, exitCode=0)
+    told = advice(contract.REASON_RANK_ENDED_EARLY, left, RETRY)
+    assert told.startswith("If the call stands under `if rank == 0:`, take it out there: all ranks report")
 
 
 def test_a_rank_that_left_is_asked_about_its_steps_and_an_exit_code_about_no_lines() -> None:

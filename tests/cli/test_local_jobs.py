@@ -23,6 +23,7 @@ from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.errors import AGAIN, with_command
+from trainjob.cli.local import before
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
 from trainjob.launch import job as jobs
@@ -439,9 +440,36 @@ def test_another_script_by_the_name_of_a_run_that_did_not_complete_is_told(
     remember(here, outcome=outcome, run=1)
     given = build().parse_args(["run", *words.split(), "--name", "digits", "--storage", here.storage])
     given.script_args = []
-    said = runs.of_another_script(given, runs.build(given))
+    said = before.of_another_script(given, runs.build(given))
     assert bool(said) == warned
     assert not warned or said.startswith("warning: the run of this name before was of train.py and did not complete")
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "offered"),
+    [
+        ("train.py --workers 2", None, True),
+        ("train.py --workers 2", "Stopped", True),
+        ("train.py --workers 2", "Complete", False),
+        ("train.py --workers 2", "Failed", False),
+        ("other.py --workers 2", None, False),
+        ("train.py --workers 2 --name own", None, False),
+        ("train.py --workers 2 --fresh", None, False),
+    ],
+)
+def test_a_job_without_a_name_that_was_left_is_offered_to_who_starts_it_again(
+    here: Shell, words: str, outcome: str | None, offered: bool
+) -> None:
+    command = ("/usr/bin/python", "/usr/bin/tj", "run", "train.py", "--workers", "2")
+    here.save("1-1-2")
+    remember(here, outcome=outcome, run=1, ended=None, cwd=os.getcwd(), command=command)
+    given = build().parse_args(["run", *words.split()])
+    given.words, given.script_args = ["run", *words.split()], []
+    state = "stopped" if outcome else "killed"
+    said = (
+        f"the run of this command before was {state} at checkpoint 1-1-2: `tj run train.py --workers 2 --name digits`"
+    )
+    assert before.of_one_left(given).startswith(said) is offered
 
 
 def test_a_failed_job_is_shown_with_what_its_workers_stored_last(here: Shell) -> None:
@@ -559,7 +587,7 @@ def test_a_run_goes_on_from_a_job_a_checkpoint_or_a_place(here: Shell) -> None:
     ("words", "said", "step"),
     [
         (("--resume-from", "1-1-1"), "there is no --name", "--resume-from NAME/1-1-1"),
-        (("--resume-from", "nobody"), "there is no job nobody on this machine", "`tj list`"),
+        (("--resume-from", "nobody"), "there is no job nobody on this machine", "URI of a checkpoint will do too"),
         (("--resume-from", "digits"), "digits has no checkpoint to resume from", "--all"),
     ],
 )
@@ -611,6 +639,19 @@ def test_a_checkpoint_that_is_not_there_starts_nothing(here: Shell) -> None:
     refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run")
     assert refused.code == contract.CLI_NOT_FOUND and "digits has no checkpoint 1-1-2; near it: 1-1-1" in refused.err
     assert refused.err.splitlines()[-1] == "next: `tj checkpoints list digits --all` shows those that it has"
+
+
+def test_in_place_of_a_damaged_checkpoint_the_one_before_is_offered(here: Shell) -> None:
+    remember(here)
+    here.save("1-1-1", "1-1-2")
+    (here.folder / "x.py").write_text("")
+    checkpoints = here.folder / "store/default/digits/checkpoints"
+    (checkpoints / "1-1-2" / "model.pt").write_bytes(b"")
+    refused = here.tj("run", "x.py", "--resume-from", "digits/1-1-2", "--dry-run", "--", "--resume-from", "x")
+    assert f"--resume-from: {checkpoints}/1-1-2/model.pt is damaged" in refused.err
+    again = f"tj run x.py --resume-from {checkpoints}/1-1-1 --dry-run -- --resume-from x"
+    assert refused.err.splitlines()[-1] == f"next: `{again}`"
+    assert here.tj("run", "x.py", f"--resume-from={checkpoints}/1-1-1", "--dry-run").code == contract.CLI_OK
 
 
 def test_verbose_is_a_variable_that_a_user_may_set(here: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from support.jobs import NOW, at, attempt, checkpoint, condition, failure, job, progress
 from trainjob.screen.pace import Pace
@@ -78,3 +79,10 @@ def test_no_bar_where_the_end_is_not_known() -> None:
 def test_a_finished_job_has_no_eta() -> None:
     done = job({"conditions": [condition("Complete", "True", "AllRanksSucceeded")], "progress": progress(180)})
     assert not re.search("ETA", "\n".join(panel(done, Pace(1, ((NOW, 80), (NOW + 4, 180))), MOMENT)))
+
+
+def test_where_no_step_comes_no_end_is_promised() -> None:
+    trains = job({"attempt": attempt(1), "progress": progress(totalSteps=100_000)})
+    pace = Pace(1, ((NOW, 80), (NOW + 4, 180)))
+    assert "ETA" in "\n".join(panel(trains, pace, MOMENT))
+    assert "ETA" not in "\n".join(panel(trains, pace, replace(MOMENT, now=NOW + 4 + 60)))

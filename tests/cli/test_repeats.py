@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.jobs import attempt, job
 from trainjob.screen.display import Once, PlainDisplay, choose
 from trainjob.screen.repeats import Repeats
 from trainjob_api import contract
@@ -136,6 +137,16 @@ def test_whether_a_traceback_was_shown_is_remembered() -> None:
     for line in of(1, ERROR):
         display.line(line)
     assert display.has_shown("\n".join(ERROR)) and not display.has_shown("\n".join([*ERROR[:-1], "KeyError: 'c'"]))
+
+
+def test_it_is_remembered_of_which_attempt_the_lines_were() -> None:
+    display = Once(PlainDisplay(io.StringIO(), io.StringIO()))
+    for number in (1, 2):
+        display.status(job({"attempt": attempt(number)}))
+        for line in of(1, ERROR):
+            display.line(line)
+        display.note("attempt ended")
+        assert display.has_shown("\n".join(ERROR), 1) == 1, "the second time it was said to be the same"
 
 
 def test_what_differs_in_a_line_is_shown_whole() -> None:

@@ -105,6 +105,7 @@ def test_three_runs_of_a_name_are_three_rows(three: Machine) -> None:
     table = shown.split("\n\n")[0].splitlines()
     assert [line.split()[0] for line in table[:4]] == ["RUN", "3", "2", "1"]
     assert "Failed" in table[3] and "1-4-7" in table[3] and "bad batch of run 1" in table[3] and " 4 " in table[3]
+    assert table[2].endswith("its launcher was killed")
     assert "`tj history digits --run 2`" in table[4]
     assert "run 3   Complete" in shown
     rows = [json.loads(line) for line in three.tj("history", "digits", "-o", "json")[1].splitlines()]

@@ -96,6 +96,18 @@ def test_a_failure_costs_what_was_not_saved_and_the_time_until_ranks_step_again(
     assert (found.summary, found.largest_loss) == ("73.9%", "lost")
 
 
+def test_time_in_which_ranks_hang_is_not_productive() -> None:
+    """Also where there were too few steps to know a usual one."""
+    world = World.of(workers=2).run()
+    begins(world, 0.0, stalled=0)
+    world.tick(100)
+    world.sync(0, hang={
+        "since": world.now.timestamp() - 70, "message": "rank 0 waits", "ranks": [], "stacks": "...", "early": True
+    })  # fmt: skip
+    world.turn()
+    assert books(world)["stalled"] == 70.0
+
+
 def test_suspended_time_is_its_own_and_outside_the_ratio() -> None:
     world = World.of(workers=1).run().tick(60)
     begins(world, 0.0, saved=60_000)

@@ -345,17 +345,27 @@ def test_the_same_mistake_in_two_workers_in_a_row_is_not_tried_again_where_nothi
         )
 
 
+@pytest.mark.parametrize("ended", ["bdb.BdbQuit", "EOFError: EOF when reading a line"])
 @pytest.mark.parametrize("max_failures", [3, -1])
 @pytest.mark.parametrize("reported", [False, True])
-def test_a_debugger_in_a_rank_is_hopeless_at_once(max_failures: int, reported: bool) -> None:
-    quits = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nbdb.BdbQuit'
+def test_a_rank_that_asks_for_a_terminal_is_hopeless_at_once(max_failures: int, reported: bool, ended: str) -> None:
+    quits = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n{ended}'
     raised = incident(contract.REASON_USER_ERROR, traceback=quits)
     achieved = record(progressed=reported, reported_ever=reported)
     fatal = charge(FailurePolicy(max_failures=max_failures), Failures(), raised, achieved, [1]).fatal
     assert fatal is not None and fatal[0] == contract.REASON_USER_ERROR
-    assert fatal[1] == "rank 1 broke; a debugger has no terminal in a rank, and a restart gives it none"
+    assert fatal[1] == "rank 1 broke; a rank has no terminal, and a restart gives it none"
     restart = FailurePolicy.model_validate({"rules": [{"exitCodes": [1], "action": "Restart"}], "maxFailures": 3})
     assert charge(restart, Failures(), raised, achieved, [1]).fatal is None
+
+
+def test_a_checkpoint_that_is_named_and_damaged_is_hopeless_at_once() -> None:
+    said = f"StorageError: resumeFrom: checkpoint /s/1-1-2 {contract.ORIGIN_DAMAGED}. Name another one, or none."
+    damaged = incident(contract.REASON_STORAGE, message=said)
+    fatal = charge(FailurePolicy(max_failures=3), Failures(), damaged, record(), [1]).fatal
+    assert fatal == (contract.REASON_STORAGE, f"{said}; a restart is told to resume from the same checkpoint")
+    other = incident(contract.REASON_STORAGE, message="StorageError: no room")
+    assert charge(FailurePolicy(max_failures=3), Failures(), other, record(), [1]).fatal is None
 
 
 def test_a_rule_that_asks_for_restarts_wins() -> None:

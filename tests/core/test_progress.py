@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -245,6 +246,37 @@ def test_what_was_reported_stays_on_display_until_the_next_attempt_reports() -> 
     world.report(6, metrics={"loss": 0.6})
     world.turn()
     assert (world.status.progress.step, world.status.progress.last_report_time) == (6, world.now)
+
+
+def test_the_moment_of_the_last_report_is_the_reports_and_not_that_of_its_writing() -> None:
+    """Who looks at ranks that stand still counts from it."""
+    world = World.of(workers=1).run().tick(60)
+    world.report(1, time=world.now.timestamp())
+    world.turn()
+    world.tick(4)
+    reported = world.now
+    world.report(2, time=reported.timestamp())
+    world.turn()
+    world.tick(6).turn()
+    assert (world.status.progress.step, world.status.progress.last_report_time) == (2, reported)
+    assert is_steady(world)
+
+
+@pytest.mark.parametrize("off_s", [-3600.0, 3600.0])
+def test_a_moment_that_cannot_be_is_that_of_its_writing(off_s: float) -> None:
+    world = World.of(workers=1).run().tick(60)
+    world.report(1, time=world.now.timestamp() + off_s)
+    world.turn()
+    assert world.status.progress.last_report_time == world.now
+
+
+def test_the_moment_is_by_our_clock() -> None:
+    world = World.of(workers=1).run().tick(60)
+    world.report(1, time=world.now.timestamp() - 3605)
+    view = world.agents[0]
+    world.agents[0] = replace(view, clock_offset=timedelta(hours=1))
+    world.turn()
+    assert world.status.progress.last_report_time == world.now - seconds(5)
 
 
 def test_a_job_that_begins_from_a_checkpoint_has_reported_nothing_yet() -> None:

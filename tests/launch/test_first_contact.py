@@ -220,10 +220,35 @@ def test_names_that_only_differ_in_an_underscore_are_two_jobs() -> None:
         (
             failure(
                 contract.REASON_USER_ERROR,
-                message="rank 0 raised RuntimeError: Error(s) in loading state_dict for Net: Missing key(s)",
+                message="rank 0 raised RuntimeError: Error(s) in loading state_dict for Net:",
+                traceback='File "/w/a.py", line 3\n\tUnexpected key(s) in state_dict: "module.0.weight", "module.0.bias". ',
+            ),
+            "strip or add the prefix `module.`",
+        ),
+        (
+            failure(
+                contract.REASON_USER_ERROR,
+                message="rank 0 raised RuntimeError: Error(s) in loading state_dict for Net:",
+                traceback='File "/w/a.py", line 3\n\tsize mismatch for 0.weight: copying a param with shape',
+            ),
+            "Fix /w/a.py:3: the weights that it loads are of another model than the one there",
+        ),
+        (
+            failure(
+                contract.REASON_USER_ERROR,
+                message="rank 1 raised IndexError: list index out of range",
+                traceback='  File "/w/a.py", line 3\n    lr = float(sys.argv[1])\n               ~~~~~~~~^^^\n'
+                "IndexError: list index out of range",
+            ),
+            "Give the script the arguments that it reads at /w/a.py:3: they go after --",
+        ),
+        (
+            failure(
+                contract.REASON_USER_ERROR,
+                message="rank 1 raised EOFError: EOF when reading a line",
                 traceback='File "/w/a.py", line 3',
             ),
-            "prepare_model",
+            "Take input() out at /w/a.py:3: ranks have no terminal. Give it an argument, after --; `tj run --in-process`",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Goodput, Seconds
+from trainjob_operator.core.ends.hangs import without_a_step_since
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.parts import LONGEST_MS, bounded_ms, first_step_ms, heard_run, ready_ms
 from trainjob_operator.core.turn import Turn
@@ -135,9 +136,15 @@ def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
     return Work(
         began=_ms(began, since),
         checkpoint=bounded_ms(effort.get("checkpoint")),
-        stalled=bounded_ms(effort.get("stalled")),
+        stalled=max(bounded_ms(effort.get("stalled")), _hung_ms(turn, since) if broke is None else 0),
         saved=None if saved is None or heard is None else _ms(heard, since) + bounded_ms(saved),
     )
+
+
+def _hung_ms(turn: Turn, since: datetime) -> int:
+    """For how long ranks hang now: in an attempt without enough steps their agent knows of no usual one to compare."""
+    last_step = without_a_step_since(turn)
+    return 0 if last_step is None else max(0, _ms(turn.now, max(aware(last_step), since)))
 
 
 def _began(turn: Turn, attempt: Attempt, broke: datetime | None) -> datetime | None:

@@ -61,9 +61,8 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     if leader is None:
         return
     old = turn.status.progress
-    fresh = (
-        progress_of(old, leader.progress, turn.now, turn.spec.checkpoint.score_attribute) if leader.progress else old
-    )
+    said, score = leader.progress, turn.spec.checkpoint.score_attribute
+    fresh = progress_of(old, said, _reported_at(turn, leader), score) if said else old
     checkpoint = checkpoints(turn.status.checkpoint, leader)
     if fresh == old and checkpoint == turn.status.checkpoint:
         return
@@ -96,8 +95,20 @@ def has_reported(report: ProgressReport) -> bool:
     return said or report.get("time") != 0.0
 
 
-def progress_of(old: Progress, report: ProgressReport, now: datetime, score: str | None) -> Progress:
-    """What rank 0's agent tells, by `score` in short; the old progress itself if nothing but time has passed."""
+def _reported_at(turn: Turn, leader: AgentView) -> datetime:
+    """When the newest report was, on our clock; it is written up to PROGRESS_EVERY_S later. A moment that cannot
+    be, for a clock that was set, is that of the writing.
+    """
+    told = by_agent_clock(leader.progress.get("time"), leader.clock_offset) if leader.progress else None
+    known = (turn.running.started_at if turn.running else None, turn.status.progress.last_report_time)
+    possible = told is not None and all(aware(each) <= told for each in known if each) and told <= turn.now
+    return told if told is not None and possible else turn.now
+
+
+def progress_of(old: Progress, report: ProgressReport, at: datetime, score: str | None) -> Progress:
+    """What rank 0's agent tells, by `score` in short, reported at `at`; the old progress itself if nothing but time has
+    passed.
+    """
     if not has_reported(report):
         return old  # what the attempt before told stays on display; where it resumed from is no report
     step, total = _count(report.get("step")), _count(report.get("total_steps"))
@@ -119,7 +130,7 @@ def progress_of(old: Progress, report: ProgressReport, now: datetime, score: str
         written_at=old.written_at,
         non_finite=broken,
     )
-    return old if fresh == old else fresh.model_copy(update={"last_report_time": now})
+    return old if fresh == old else fresh.model_copy(update={"last_report_time": at})
 
 
 def _seconds_per_step(report: ProgressReport) -> float | None:

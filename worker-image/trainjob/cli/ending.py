@@ -59,6 +59,7 @@ def retry(args: argparse.Namespace, job: TrainJob) -> failure.Retry:
         script=f"-m {args.script}" if args.module else args.script or args.file,
         asker=asker(args),
         storage=defaults.job_storage(job) or "the storage path",
+        name=job.metadata.name,
     )
 
 
@@ -69,7 +70,7 @@ def _options(args: argparse.Namespace, *names: str) -> list[str]:
 
 
 def conclude(
-    outcome: LocalOutcome, again: failure.Retry, seconds: float, *, shown: bool = False, budget: bool = True
+    outcome: LocalOutcome, again: failure.Retry, seconds: float, *, shown: int | None = None, budget: bool = True
 ) -> int:
     """Say how it ended, on standard error, and return the exit code (`shown` and `budget`: as for `explain`)."""
     job, status = outcome.job, outcome.job.status

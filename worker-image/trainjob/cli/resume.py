@@ -34,7 +34,16 @@ def resolve(what: str, name: str | None, storage: str | None) -> str:
     else:
         source, id_ = what, ""
     same = name is not None and jobs.job_name(source) == jobs.job_name(name)
-    record = find.named(source, storage if same else None)
+    try:
+        record = find.named(source, storage if same else None)
+    except CommandError as error:
+        if error.code != CLI_NOT_FOUND:
+            raise
+        raise CommandError(
+            f"--resume-from {what}: {error}",
+            next_step="`tj list` shows this machine's jobs; the path or the s3:// URI of a checkpoint will do too",
+            code=CLI_NOT_FOUND,
+        ) from None
     if record.folder is None:
         raise CommandError(f"{source} had no storage: its checkpoints are gone", next_step="name another job")
     find.check_stored(record)

@@ -20,8 +20,8 @@ from trainjob.cli.errors import AGAIN, CommandError
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
 from trainjob.screen import display as displays
-from trainjob.screen import streams, wording
-from trainjob.screen.asked import Asker
+from trainjob.screen import failure, own_words, streams, wording
+from trainjob.screen.asked import Asker, shown_here
 from trainjob.session import filesystems, large_imports
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE
@@ -52,11 +52,12 @@ def run(args: argparse.Namespace) -> int:
         return _in_process(args, job, started)
     # A third of a second of imports, which wrong usage does not have to wait for.
     with large_imports.quietly():
+        from trainjob.cli.local import before
         from trainjob.cli.tracking import Tracking
         from trainjob.launch.local.backend import LocalOptions, run_job
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
-    for note in filter(None, (renamed(args, job), of_another_script(args, job))):
+    for note in filter(None, (renamed(args, job), before.of_another_script(args, job), before.of_one_left(args))):
         display.note(note)
     try:
         options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
@@ -81,6 +82,8 @@ def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str
     name, text = job.metadata.name, str(error)
     if isinstance(error, JobRunning):
         return f"`tj status {name}` shows it, `tj stop {name}` stops it; then {AGAIN}, or with another --name"
+    if (before := own_words.checkpoint_before(text)) is not None:
+        return f"`{failure.resuming_from(shlex.join(['tj', *args.words]), before)}`"
     if "there are no credentials" in text:
         return f"`export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...` (or AWS_PROFILE), then {AGAIN}"
     if (meant := _MEANT.search(text)) is not None and args.script in args.words:
@@ -145,7 +148,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
-    return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=True, budget=False)
+    return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=1, budget=False)
 
 
 def build(args: argparse.Namespace) -> TrainJob:
@@ -252,28 +255,6 @@ def renamed(args: argparse.Namespace, job: TrainJob) -> str:
     return f"the job's name is {name} (made of {args.name!r})" if args.name and name != args.name else ""
 
 
-def of_another_script(args: argparse.Namespace, job: TrainJob) -> str:
-    """The line for a name by which another script resumes; empty where that cannot be."""
-    from trainjob.cli.local import find, listing
-    from trainjob.launch.local.registry import records
-
-    folder = defaults.job_storage(job)
-    if not args.name or args.fresh or args.resume_from or args.file or folder is None:
-        return ""
-    before = next((each for each in records.find_all()[0] if each.folder == folder), None)
-    if before is None or before.state not in find.GOES_ON:
-        return ""
-    words = shlex.split(listing.command(before))
-    own = words[2 : words.index("--")] if "--" in words else words[2:]
-    script = next((word for word in own if word.endswith(".py")), None)
-    if words[:2] != ["tj", "run"] or script is None or os.path.basename(script) == os.path.basename(args.script):
-        return ""
-    return (
-        f"warning: the run of this name before was of {script} and did not complete: {args.script} resumes from what "
-        "that saved. --fresh starts from the beginning, another --name keeps both"
-    )
-
-
 def opening(job: TrainJob) -> str:
     """What is about to run, and where it saves."""
     spec = job.spec
@@ -298,7 +279,7 @@ class Show:
             self._display.note(self._opening)
             self._opening = ""
         if event.kind == "status" and event.job is not None:
-            self._display.status(event.job)
+            self._display.status(shown_here(event.job))
         elif event.kind == "line":
             self._display.line(event.text)
         elif event.kind == "note":

@@ -19,7 +19,7 @@ from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import wording
-from trainjob.screen.asked import Asker
+from trainjob.screen.asked import Asker, shown_here
 from trainjob.session import large_imports
 from trainjob_api import contract
 
@@ -121,7 +121,7 @@ class Fit:
         elif event.kind == "note":
             self._display.note(event.text)
         elif event.kind == "status" and event.job is not None:
-            self._display.status(event.job)
+            self._display.status(shown_here(event.job))
             self._hearers.failure(event.job)
         if self._hearers and event.job is not None:
             self._hearers.reports(self._polled.new(*place(event.job)))

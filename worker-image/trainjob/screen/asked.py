@@ -60,6 +60,39 @@ def in_words_of(asker: Asker, text: str) -> str:
     return text
 
 
+_HERE = {
+    contract.REASON_SUSPENDED: "Stopped",
+    contract.REASON_POD_FAILED: "WorkerFailed",
+    contract.REASON_POD_LOST: "WorkerLost",
+}
+
+
+def reason_here(reason: str) -> str:
+    """As it is shown of a job of this machine: it has no pods, and to be stopped is how it is suspended."""
+    return _HERE.get(reason, reason)
+
+
+def shown_here(job: TrainJob) -> TrainJob:
+    """The job of this machine with its reasons as they are shown; programs get those of the API."""
+    status = job.status
+    update: dict[str, object] = {}
+    if (attempt := status.attempt) is not None:
+        ended = None if attempt.end_cause is None else reason_here(attempt.end_cause)
+        update["attempt"] = attempt.model_copy(update={"cause": reason_here(attempt.cause), "end_cause": ended})
+    if (failure := status.last_failure) is not None:
+        update["last_failure"] = failure.model_copy(update={"reason": reason_here(failure.reason)})
+    update["history"] = [
+        each.model_copy(
+            update={
+                "cause": reason_here(each.cause),
+                "end_cause": reason_here(each.end_cause) if each.end_cause else None,
+            }
+        )
+        for each in status.history
+    ]
+    return job.model_copy(update={"status": status.model_copy(update=update)})
+
+
 def job_in_words_of(asker: Asker, job: TrainJob) -> TrainJob:
     """The job, with what its status says put so."""
     if asker is Asker.MANIFEST:

@@ -4,18 +4,18 @@ history` and `tj status`, here and on a cluster; pure. How each began, part by p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from trainjob.screen import changes, clock, table, wording
-from trainjob_api import contract, same_error
+from trainjob.screen.asked import reason_here
+from trainjob_api import same_error
 from trainjob_api.v1alpha1 import Attempt, Condition, HistoryEntry, TrainJobStatus
 
 HEADER = ("ATTEMPT", "BEGAN BY", "RANKS", "FROM", "FIRST REPORT", "RAN", "LOST", "ENDED BY", "WHY")
 RUNS = "(runs)"
 LEAST_ROOM = 24
 """Characters of a cause that are shown however narrow the terminal is."""
-_HERE = {contract.REASON_SUSPENDED: "Stopped"}
-"""On this machine a job is not suspended: that is how it is stopped."""
 
 
 def lines(
@@ -32,12 +32,13 @@ def lines(
     say are left out. A cause is said once; one for which a terminal of `width` columns has no room stands whole below
     the table.
     """
-    rows = [_ended(entry, here) for entry in status.history]
+    named: Callable[[str], str] = reason_here if here else str
+    rows = [_ended(entry, named) for entry in status.history]
     attempt, left = status.attempt, changes.unstored(status) if here else None
     if left is not None and rows and attempt is not None and attempt.number == status.history[-1].attempt:
         rows[-1][-1] = rows[-1][-1] or left.message
     if attempt is not None and attempt.number not in [entry.attempt for entry in status.history]:
-        rows.append(_running(attempt, now, last, changes.trouble(status) if last == RUNS else left, until))
+        rows.append(_running(attempt, now, last, changes.trouble(status) if last == RUNS else left, named, until))
     if not rows:
         return []
     rows = _said_once(rows)
@@ -67,30 +68,34 @@ def _cut(header: list[str], cells: list[list[str]], width: int) -> list[str]:
     return below
 
 
-def _ended(entry: HistoryEntry, here: bool) -> list[str]:
-    cause = entry.end_cause or ""
+def _ended(entry: HistoryEntry, named: Callable[[str], str]) -> list[str]:
     return [
-        *_begin(entry),
+        *_begin(entry, named),
         _length(entry.started_at, entry.ended_at.timestamp()) if entry.ended_at is not None else "",
         "" if entry.lost_seconds is None else wording.duration(entry.lost_seconds),
-        _HERE.get(cause, cause) if here else cause,
+        named(entry.end_cause or ""),
         (entry.message or "").strip().partition("\n")[0],
     ]
 
 
 def _running(
-    attempt: Attempt, now: float, last: str, trouble: Condition | None, until: float | None = None
+    attempt: Attempt,
+    now: float,
+    last: str,
+    trouble: Condition | None,
+    named: Callable[[str], str],
+    until: float | None = None,
 ) -> list[str]:
     why = trouble.message or trouble.reason if trouble is not None else ""
     known = now if last == RUNS else until
-    return [*_begin(attempt), "" if known is None else _length(attempt.started_at, known), "", last, why]
+    return [*_begin(attempt, named), "" if known is None else _length(attempt.started_at, known), "", last, why]
 
 
-def _begin(one: HistoryEntry | Attempt) -> list[str]:
+def _begin(one: HistoryEntry | Attempt, named: Callable[[str], str]) -> list[str]:
     parts = one.parts_ms
     return [
         str(one.number if isinstance(one, Attempt) else one.attempt),
-        clock.began_by(one.cause, one.from_spares),
+        clock.began_by(named(one.cause), one.from_spares),
         str(one.world_size),
         one.resumed_from or "",
         wording.duration(clock.total_ms(parts) / 1000) if parts and parts.first_step is not None else "",

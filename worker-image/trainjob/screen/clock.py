@@ -147,10 +147,7 @@ def forks(status: TrainJobStatus) -> list[str]:
     how = None if status.attempt is None else status.attempt.forks
     if how is None:
         return []
-    world = status.attempt.world_size if status.attempt is not None else how.ranks
-    fewer = how.ranks < world and not how.reason
-    of = f" of {world} (of the others their agents had not told yet)" if fewer else ""
-    told = [f"ranks started as forks: {how.ranks}{of}"] if how.ranks else []
+    told = [f"ranks started as forks: {how.ranks}"] if how.ranks else []
     told += [f"ranks started in new interpreters: {how.reason}"] if how.reason else []
     told += [f"imported ahead from the next start on: {', '.join(how.learned)}"] if how.learned else []
     return told

@@ -104,6 +104,8 @@ class Once:
 
     def status(self, job: TrainJob) -> None:
         """Pass it on."""
+        if job.status.attempt is not None:
+            self._repeats.attempt = job.status.attempt.number
         self._display.status(job)
 
     def line(self, text: str) -> None:
@@ -119,8 +121,8 @@ class Once:
             self._display.line(line)
         self._display.note(text)
 
-    def has_shown(self, traceback: str, rank: int | None = None) -> bool:
-        """Whether its lines passed here, of that rank."""
+    def has_shown(self, traceback: str, rank: int | None = None) -> int | None:
+        """In which attempt its lines passed here, of that rank; None: in none."""
         return self._repeats.has_shown(traceback, None if rank is None else f"r{rank:02d}")
 
     def close(self) -> None:
@@ -130,11 +132,13 @@ class Once:
         self._display.close()
 
 
-def has_shown(display: Display, job: TrainJob) -> bool:
-    """Whether the traceback of what ended a job was among the lines that this display was given and looked at."""
+def has_shown(display: Display, job: TrainJob) -> int | None:
+    """In which attempt the traceback of what ended a job was among the lines that this display was given and looked at;
+    None: in none.
+    """
     failure = job.status.last_failure
     if failure is None or not failure.traceback or not isinstance(display, Once):
-        return False
+        return None
     return display.has_shown(failure.traceback, failure.rank)
 
 

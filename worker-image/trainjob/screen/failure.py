@@ -6,24 +6,18 @@ stands in the status; here it is only put so that a person can act on it.
 
 from __future__ import annotations
 
-import re
+import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.records.identity import is_newer
-from trainjob.screen import missing_module, wording
-from trainjob.screen.asked import Asker, in_words_of
+from trainjob.screen import own_words, wording
+from trainjob.screen.asked import Asker, in_words_of, reason_here
 from trainjob_api import contract, same_error
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import Failure, HistoryEntry, TrainJob, TrainJobStatus
-
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python3[.0-9]*/|^<")
-
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
-_CRASHES = (4, 6, 7, 8, 11)
-"""SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
 
 ADVICE = {
     contract.REASON_USER_ERROR: "Fix {where}",
@@ -36,7 +30,8 @@ ADVICE = {
     "environment names the operation",
     contract.REASON_RANK_ENDED_EARLY: "Rank {rank} ended while others still train: does its loop have fewer steps, or "
     "does it call sys.exit()?",
-    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang` shows where each rank stood",
+    contract.REASON_HANG: "Look at the rank that the sentence above names; `tj hang {name}` shows where each rank "
+    "stood",
     contract.REASON_START: "Try `python {script}` by itself: the command cannot start, so it was not tried again",
     contract.REASON_DAMAGED: "Check the disk under the storage path; the damaged checkpoint was set aside",
     contract.REASON_STORAGE: "Check that the storage path can be written and has room (`df -h {storage}`), or choose "
@@ -104,8 +99,10 @@ class Retry:
     command: str
     script: str
     storage: str
+    name: str = "NAME"
+    """On this machine: how commands name the job."""
     job: str | None = None
-    """On a cluster: how commands name the job."""
+    """On a cluster: the same, with the options that say where it is."""
     asker: Asker = Asker.MANIFEST
     logs: str | None = None
     """Where no line of the ranks stands above: the command that shows them."""
@@ -133,137 +130,67 @@ def headline(failure: Failure) -> str:
     return f"{who}: {failure.reason}"
 
 
-def place(failure: Failure) -> str | None:
-    """`train.py:61`: the innermost frame that is not an installed library's, where a traceback came with the
-    failure.
+def by_its_words(
+    failure: Failure, *, on_a_cluster: bool = False, in_python: bool = False, resumes: bool = False
+) -> str | None:
+    """For failures whose own words tell more than their reason: what to do, without its full stop (`in_python` and
+    `resumes`: as for `own_words.pattern`).
     """
-    frames = list(_FRAME.finditer(failure.traceback or ""))
-    own = [frame for frame in frames if not _INSTALLED.search(frame["file"])] or frames
-    return f"{own[-1]['file']}:{own[-1]['line']}" if own else None
-
-
-def by_its_words(failure: Failure, *, on_a_cluster: bool = False, in_python: bool = False) -> str | None:
-    """For failures whose own words tell more than their reason: what to do, without its full stop. `in_python`: it is
-    said by fit(), whose caller types no `tj`.
-    """
-    found = _pattern(failure, on_a_cluster, in_python)
+    found = own_words.pattern(failure, on_a_cluster=on_a_cluster, in_python=in_python, resumes=resumes)
     return None if found is None else _filled(found, failure)
 
 
-_LOADER_CRASHED = (
-    "It crashed in native code that loads data (a decoder, an extension): DataLoader(num_workers=0) shows where"
-)
-_REFUSED = "Correct the script's arguments, which follow --"
-_BY_HAND = (
-    "Something told it to end: a script, a scheduler, or a person. Unless it comes again there is nothing to mend"
-)
-_OF_A_LOADER = {
-    "SIGBUS": "Make /dev/shm larger (`df -h /dev/shm`), or give the DataLoader fewer processes (num_workers)",
-    "SIGKILL": "If `dmesg | tail` shows that memory ran out, use less: fewer processes of the DataLoader "
-    "(num_workers), smaller batches. If it shows nothing, a person or a program killed it",
-    **dict.fromkeys(("SIGTERM", "SIGINT", "SIGHUP"), _BY_HAND),
-}
-"""What to do about a process of a DataLoader that was killed, by the signal."""
-
-
-def _pattern(failure: Failure, on_a_cluster: bool, in_python: bool) -> str | None:
-    said = f"{failure.message}\n{failure.traceback or ''}"
-    missing = _MISSING.search(said)
-    if "collective mismatch" in said:
-        return (
-            "The ranks make different calls of torch.distributed: let all call the same collectives, in the same order "
-            "and with the same sizes (this rank stood at {where}; docs/hangs.md)"
-        )
-    if failure.signal in _CRASHES:
-        return (
-            "It crashed in native code, called at {where}: does a library there not fit this torch, Python or driver?"
-            if place(failure)
-            else "It crashed in native code: does a library not fit this torch, Python or driver?"
-        )
-    if "lost its DataLoader: " in failure.message:
-        return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
-    if failure.reason == contract.REASON_EXIT and ": error: " in failure.message and not in_python:
-        return _REFUSED
-    if failure.reason == contract.REASON_EXIT and place(failure):
-        return "Look at {where}: the script ends itself there, by sys.exit() or the like"
-    if failure.exit_code == 2 and failure.reason == contract.REASON_EXIT and not in_python:
-        return "Exit code 2 is what a script ends with that refuses its arguments: they go after --, as `-- --epochs 3`"
-    if "BdbQuit" in said:
-        there = (
-            "ScalingConfig(num_workers=0) runs the function" if in_python else "`tj run --in-process` runs the script"
-        )
-        return f"Take the breakpoint out, or debug without ranks: {there} in your terminal, where breakpoint() works"
-    if missing is not None:
-        return missing_module.advice(missing["name"].replace("{", "").replace("}", ""), on_a_cluster)
-    if "bootstrapping phase" in said or "freeze_support()" in said:
-        return (
-            "A process that this script starts imports it again: put what starts the training below "
-            "`if __name__ == '__main__':`"
-        )
-    if "DataLoader worker (pid" in said and "exited unexpectedly" in said:
-        return (
-            "A process of the DataLoader at {where} ended; its own error stands above in the output of rank {rank}. "
-            "With the start method spawn, what starts the training must stand below `if __name__ == '__main__':`; "
-            "num_workers=0 shows other errors where they are"
-        )
-    if "pickle" in said and ("popen_spawn" in said or "popen_forkserver" in said):
-        return (
-            "What a process that starts with spawn gets must be picklable (of a DataLoader the data set, collate_fn "
-            "and worker_init_fn): define them at the top of a module, not in a function, or use the start method fork "
-            "({where}). For fit() it is a module that the script imports: the script itself is none in the ranks"
-        )
-    if "in loading state_dict" in said:
-        return (
-            "Fix {where}: load what was saved through prepare_model() into a model of the same class; of one saved "
-            "without it strip or add the prefix `module.`"
-        )
-    return None
-
-
-def advice(reason: str, failure: Failure | None, retry: Retry) -> str:
-    """The sentence for a reason, without its full stop."""
+def advice(reason: str, failure: Failure | None, retry: Retry, *, resumes: bool = False) -> str:
+    """The sentence for a reason, without its full stop. `resumes`: there is a checkpoint from which the job resumes."""
     known = (ADVICE if retry.job is None else ADVICE | ON_A_CLUSTER) | (
         IN_A_BUCKET if retry.storage.startswith("s3://") else {}
     )
-    own = by_its_words(failure, on_a_cluster=retry.job is not None) if failure is not None else None
+    on_a_cluster = retry.job is not None
+    own = None if failure is None else by_its_words(failure, on_a_cluster=on_a_cluster, resumes=resumes)
     text = known.get(reason, "Look at the lines above")
     text = in_words_of(retry.asker, text)
-    said = own or _filled(text, failure, script=retry.script, storage=retry.storage, job=retry.job)
+    said = own or _filled(text, failure, script=retry.script, storage=retry.storage, name=retry.name, job=retry.job)
     for above, there in _ABOVE if retry.logs is not None else ():
         said = said.replace(above, there.format(logs=retry.logs))
     return said
 
 
 def _filled(text: str, failure: Failure | None, **more: str | None) -> str:
-    where = (failure and place(failure)) or "the error above"
+    where = (failure and own_words.place(failure)) or "the error above"
     rank = "the workers" if failure is None or failure.rank is None else str(failure.rank)
     return text.format(where=where, rank=rank, **more)
 
 
 def explain(
-    job: TrainJob, retry: Retry, stored: str | None = None, *, shown: bool = False, budget: bool = True
+    job: TrainJob, retry: Retry, stored: str | None = None, *, shown: int | None = None, budget: bool = True
 ) -> list[str]:
     """Lines for a job that has failed: the cause, said once, and its traceback; what is saved; why it was not started
     again; what to do next.
 
     `stored`: the newest checkpoint on storage, where somebody looked; the status knows those of this run alone.
-    `shown`: the traceback was printed already. `budget`: False where the loop was inside somebody's process.
+    `shown`: the attempt whose lines had the traceback already. `budget`: False where the loop was inside somebody's
+    process.
     """
     status = job.status
     failed, failure = status.condition("Failed"), status.last_failure
     reason = failed.reason if failed else "Failed"
     verdict = failed.message if failed else ""
     last = []
+    named: Callable[[str], str] = reason_here if retry.job is None else str
     if failure is None:
-        lines = [f"{job.metadata.name} failed: {reason}", *_indented(verdict, 2)]
+        lines = [f"{job.metadata.name} failed: {named(reason)}", *_indented(verdict, 2)]
     else:
-        lines = [f"{job.metadata.name} failed: {headline(failure)}", *([] if shown else _indented(frames(failure), 4))]
-        above = ", its traceback is above" if shown and budget else ""
-        lines.append(f"  [{failure.reason} in attempt {failure.attempt}{above}{_victims(failure)}]")
+        lines = [
+            f"{job.metadata.name} failed: {headline(failure)}",
+            *(_indented(frames(failure), 4) if shown is None else []),
+        ]
+        above = "" if shown is None or not budget else ", its traceback is above"
+        above += f", in attempt {shown}" if above and shown != failure.attempt else ""
+        lines.append(f"  [{named(failure.reason)} in attempt {failure.attempt}{above}{_victims(failure)}]")
         lines += _repeated(status, failure) if reason in _BUDGET else []
-        why = why_no_more(verdict, headline(failure))
+        why = why_no_more(verdict, failure)
         if budget:
-            last = [f"  {reason}: {why}"] if why else [] if reason == failure.reason else [f"  {reason}"]
+            last = [f"  {named(reason)}: {why}"] if why else [] if reason == failure.reason else [f"  {named(reason)}"]
     latest = status.checkpoint.latest
     if latest is not None and stored is not None and is_newer(stored, latest.id):
         latest = None  # the status had not heard of it yet
@@ -311,10 +238,11 @@ def frames(failure: Failure) -> str:
     return "\n".join(line for at, line in enumerate(lines) if at not in told[-1:])
 
 
-def why_no_more(verdict: str, cause: str) -> str:
+def why_no_more(verdict: str, failure: Failure) -> str:
     """What a verdict says beside the cause: the budget, or that a restart cannot help."""
     said = verdict.split("; first cause of the last: ")[0].strip()
-    return said.removeprefix(cause).removeprefix("; ") if said.startswith(cause) else said
+    cause = next((each for each in (failure.message.strip(), headline(failure)) if each and said.startswith(each)), "")
+    return said.removeprefix(cause).removeprefix("; ")
 
 
 def _indented(text: str, by: int) -> list[str]:
@@ -329,10 +257,25 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     """What to do about a failure that ended a job for that reason, and what starting it again then does."""
     cause = failure.reason if failure is not None and reason in _BUDGET else reason
     effect = "resumes from that checkpoint" if resumes else "starts again"
-    said, command = advice(cause, failure, retry), retry.command
-    if said == _REFUSED and " -- " in command:
+    said, command = advice(cause, failure, retry, resumes=resumes), retry.command
+    takes_arguments = command.startswith("tj run ") and " -f " not in command
+    if failure is not None and takes_arguments and own_words.is_about_arguments(failure):
         command = f"{command.partition(' -- ')[0]} -- ..."
+    if failure is not None and (before := own_words.checkpoint_before(failure.message)) is not None:
+        command = resuming_from(command, before)
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{command}` {effect}."]
+
+
+def resuming_from(command: str, checkpoint: str) -> str:
+    """The command with another checkpoint behind its --resume-from; as it is where it has none."""
+    words = shlex.split(command)
+    end = words.index("--") if "--" in words else len(words)
+    for at, word in enumerate(words[:end]):
+        if word == "--resume-from" and at + 1 < end:
+            words[at + 1] = checkpoint
+        elif word.startswith("--resume-from="):
+            words[at] = f"--resume-from={checkpoint}"
+    return shlex.join(words)
 
 
 def _at_step(step: int | None) -> str:

@@ -22,9 +22,9 @@ def straggles_now(status: TrainJobStatus) -> bool:
     return degraded is not None and degraded.status == "True" and degraded.reason == contract.REASON_STRAGGLER
 
 
-def lines(name: str, status: TrainJobStatus, now: float) -> list[str]:
-    """For people. `now`: seconds since 1970."""
-    return [*_of_hang(name, status, now), *_of_stragglers(status)]
+def lines(name: str, status: TrainJobStatus, now: float, place: str = "") -> list[str]:
+    """For people. `now`: seconds since 1970; `place`: the options behind a name in a command, for a cluster's job."""
+    return [*_of_hang(name, status, now, place), *_of_stragglers(status)]
 
 
 def _of_stragglers(status: TrainJobStatus) -> list[str]:
@@ -43,10 +43,10 @@ def _row(rank: StragglerView) -> str:
     return f"  rank {rank.rank}{place}: behind {rank.behind:.0%} of each step; {parts}"
 
 
-def _of_hang(name: str, status: TrainJobStatus, now: float) -> list[str]:
+def _of_hang(name: str, status: TrainJobStatus, now: float, place: str) -> list[str]:
     hang = status.hang
     if hang is None:
-        return [f"no rank of {name} was seen to hang", *_not_seen_yet(name, status)]
+        return [f"no rank of {name} was seen to hang", *_not_seen_yet(f"{name}{place}", status)]
     hangs = hangs_now(status)
     when = f"{hang.since:%Y-%m-%d %H:%M:%S} UTC"
     of = "" if hangs else f" (attempt {hang.attempt}, since {when})"
@@ -58,22 +58,22 @@ def _of_hang(name: str, status: TrainJobStatus, now: float) -> list[str]:
         return [f"{name} does not hang. The last time:", *last]
     again = "again" if hang.attempt == status.attempt.number else f"in attempt {status.attempt.number}"
     head = f"{name} was not seen to hang {again} yet, and takes no step."
-    return [head, *_not_seen_yet(name, status), "The last time:", *last]
+    return [head, *_not_seen_yet(f"{name}{place}", status), "The last time:", *last]
 
 
-def _not_seen_yet(name: str, status: TrainJobStatus) -> list[str]:
+def _not_seen_yet(typed: str, status: TrainJobStatus) -> list[str]:
     """Of a job that runs: it may stand still all the same."""
     if status.attempt is None or status.attempt.state != "Running":
         return []
     return [
         "  It takes minutes to tell a hang from a long step, most in an attempt's first six steps (docs/hangs.md).",
-        f"  `tj stack {name}` shows where its ranks are now.",
+        f"  `tj stack {typed}` shows where its ranks are now.",
     ]
 
 
-def shown(name: str, status: TrainJobStatus, output: str | None, now: float) -> str:
-    """What `tj hang` prints. `output`: json, or None for people."""
-    return json.dumps(as_json(status)) if output == "json" else "\n".join(lines(name, status, now))
+def shown(name: str, status: TrainJobStatus, output: str | None, now: float, place: str = "") -> str:
+    """What `tj hang` prints. `output`: json, or None for people; `place` as for `lines`."""
+    return json.dumps(as_json(status)) if output == "json" else "\n".join(lines(name, status, now, place))
 
 
 def as_json(status: TrainJobStatus) -> dict[str, Any]:

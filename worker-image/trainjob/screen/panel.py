@@ -104,7 +104,8 @@ def steps(job: TrainJob, pace: Pace, moment: Moment) -> str:
         return ""
     rate, left = pace.seconds_per_step, pace.seconds_left(progress.total_steps, moment.now)
     parts = [position(progress), "" if rate is None else wording.per_step(rate)]
-    goes_on = not job.status.finished and moment.phase is None
+    # Where no step comes nobody knows when it will be done.
+    goes_on = not job.status.finished and moment.phase is None and not paces.is_quiet(job.status, pace, moment.now)
     parts.append(f"ETA {wording.duration(left)}" if left and goes_on else "")
     parts.append(_last_step(job, pace, moment))
     return "  ".join(part for part in parts if part)

@@ -33,6 +33,8 @@ _OF_A_CRASH = ("Current thread 0x", "Thread 0x", "Extension modules: ", "Python 
 @dataclass
 class _Traceback:
     rank: str
+    attempt: int = 1
+    """In which it was printed."""
     lines: list[str] = field(default_factory=list)
     """Without what differs by process."""
     last: str = ""
@@ -98,6 +100,8 @@ class Repeats:
     """What is to be shown of the lines of all ranks."""
 
     def __init__(self) -> None:
+        self.attempt = 1
+        """Whose lines come."""
         self._seen: list[_Traceback] = []
         self._open: dict[str, _Traceback] = {}
         """By rank: one that is being shown."""
@@ -134,15 +138,16 @@ class Repeats:
         self._begin(rank).add(text)
         return [line]
 
-    def has_shown(self, traceback: str, rank: str | None = None) -> bool:
-        """Whether one of that rank that came to the same exception was among the lines, or was said to be the same as
-        one; `rank` None: of any.
+    def has_shown(self, traceback: str, rank: str | None = None) -> int | None:
+        """In which attempt one of that rank that came to the same exception was last among the lines, or one that its
+        own was said to be the same as; None: in none. `rank` None: of any.
         """
         told = _Traceback("")
         for line in traceback.splitlines():
             told.add(line.rstrip())
         seen = [one for one in self._seen if rank is None or rank == one.rank or rank in one.others]
-        return any(one.told and _MEANT.sub("", one.last) == told.last for one in seen)
+        same = [one.attempt for one in seen if one.told and _MEANT.sub("", one.last) == told.last]
+        return same[-1] if same else None
 
     def release(self) -> list[str]:
         """No more lines come: what is still held."""
@@ -178,7 +183,7 @@ class Repeats:
         return held.printed
 
     def _begin(self, rank: str) -> _Traceback:
-        self._open[rank] = begun = _Traceback(rank)
+        self._open[rank] = begun = _Traceback(rank, self.attempt)
         self._seen = [*self._seen, begun][-KEPT:]
         return begun
 

@@ -125,7 +125,9 @@ def _fatal(
     if cause.hopeless and not (cause.until_reported and record.reported_ever):
         return incident.reason, f"{incident.message}; a restart cannot help"
     if rule is None and mistakes.asks_for_a_terminal(incident):
-        return incident.reason, f"{incident.message}; a debugger has no terminal in a rank, and a restart gives it none"
+        return incident.reason, f"{incident.message}; a rank has no terminal, and a restart gives it none"
+    if rule is None and mistakes.resumes_from_damage(incident):
+        return incident.reason, f"{incident.message}; a restart is told to resume from the same checkpoint"
     fresh = not (record.reported_ever or record.progressed)
     if rule is None and policy.max_failures >= 0 and fresh and mistakes.refuses_its_arguments(incident):
         return incident.reason, f"{incident.message}; a restart gives the script the same arguments"

@@ -19,13 +19,18 @@ _KILLED = re.compile(r"is killed by signal")
 """Anywhere in it: torch's word for a process of a DataLoader that the kernel ended."""
 _REFUSAL = re.compile(r": (\S+: error|Error): ")
 """What argparse, absl and click write, behind the sentence of the exit code."""
-_NO_TERMINAL = "bdb.BdbQuit"
-"""What a debugger raises where its input has ended: a rank's has from the beginning."""
+_NO_TERMINAL = ("bdb.BdbQuit", "EOFError: EOF when reading a line")
+"""What a debugger and input() raise where their input has ended: a rank's has from the beginning."""
 
 
 def asks_for_a_terminal(incident: Incident) -> bool:
-    """A debugger began in a rank (`breakpoint()`): it would in every attempt, and has no terminal in any."""
+    """A debugger began in a rank (`breakpoint()`), or input() asks: each would in every attempt, without a terminal."""
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
+
+
+def resumes_from_damage(incident: Incident) -> bool:
+    """resumeFrom names a checkpoint that was found damaged: every attempt is told to begin with it."""
+    return incident.reason == contract.REASON_STORAGE and contract.ORIGIN_DAMAGED in incident.message
 
 
 def refuses_its_arguments(incident: Incident) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
-from trainjob.agent.barriers.calls import Arrival, Calls
+from trainjob.agent.barriers.calls import Arrival, Calls, by_rank_0_alone
 from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
 
@@ -333,4 +333,7 @@ class Barrier:
             f"{hows}, but {ranks_text(waiting)} wait{'s' if len(waiting) == 1 else ''} for it in {self._calls.name()}. "
             "Every rank must make the same calls as often as the others."
         )
+        never = self._calls.first.n == 1 and all(self._ended[rank].endswith("exit code 0") for rank in gone)
+        if never and (why := by_rank_0_alone(self._calls.call(), waiting)):
+            text += f" {why}"
         return self._fail(contract.FAIL_RANK_GONE, text, gone)._replace(ranks=waiting)

@@ -4,7 +4,7 @@ Pure; the rules are `barrier`.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
@@ -14,6 +14,13 @@ CALL_NAMES = {
     contract.KIND_BARRIER: "barrier()",
     contract.KIND_BROADCAST: "broadcast_from_rank_zero()",
 }
+
+ALL_CALL_IT = "is called by all ranks"
+
+
+def by_rank_0_alone(call: str, waiting: Sequence[int]) -> str:
+    """The likely cause where rank 0 alone waits in this call; empty for other ranks. Asked where others are missing."""
+    return f"{call} {ALL_CALL_IT}: does it stand under `if rank == 0:`?" if tuple(waiting) == (0,) else ""
 
 
 class Arrival(NamedTuple):
@@ -102,9 +109,13 @@ class Calls:
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
+    def call(self) -> str:
+        """`report()`: the one that is open."""
+        return CALL_NAMES.get(self.first.kind, self.first.kind)
+
     def name(self) -> str:
         """`report() (collective 3 of this attempt)`."""
-        return f"{CALL_NAMES.get(self.first.kind, self.first.kind)} (collective {self.first.n} of this attempt)"
+        return f"{self.call()} (collective {self.first.n} of this attempt)"
 
     def torn(self) -> str:
         """Why a report() whose calls are of different steps is refused."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Callable, Iterable, List, Optional
+from typing import Callable, Iterable, List, Optional, Sequence
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import Warn
-from trainjob.agent.barriers.calls import CALL_NAMES
+from trainjob.agent.barriers.calls import CALL_NAMES, by_rank_0_alone
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.inquiry import Inquiry
 from trainjob.agent.processes.stacks import MORE
@@ -32,8 +32,8 @@ _LIGHTNING_SAVES = re.compile(
 )
 
 
-def advice(stacks: Iterable[str]) -> List[str]:
-    """What to do where the missing ranks may wait in torch for those that wait here."""
+def advice(stacks: Iterable[str], call: str, waiting: Sequence[int]) -> List[str]:
+    """What to do where the missing ranks may wait in torch for those that wait here, in that call."""
     found = [stack for stack in stacks if _IN_TORCH.search(stack)]
     if not found:
         return []
@@ -42,10 +42,12 @@ def advice(stacks: Iterable[str]) -> List[str]:
             "Lightning's trainer.save_checkpoint() waits for all ranks: call it on every rank (rank 0 alone writes), "
             "and give report() the checkpoint on rank 0."
         ]
+    alone = by_rank_0_alone(call, waiting)
     return [
+        *([alone] if alone else []),
         "They stand in a backward pass or in torch.distributed. If that waits for the ranks that wait here: do all "
         "ranks have as many batches? drop_last=True in the DataLoader makes them even, "
-        "torch.distributed.algorithms.join.Join lets them be uneven."
+        "torch.distributed.algorithms.join.Join lets them be uneven.",
     ]
 
 
@@ -88,5 +90,5 @@ class Missing:
             f"{ranks_text(warning.missing)}:"
         ]
         lines += [told(rank, stacks[rank]) for rank in named]
-        lines += advice(stacks.values())
+        lines += advice(stacks.values(), call, warning.waiting)
         self._tell(None, from_leader.Missing(warning.waiting, "\n".join(lines)))

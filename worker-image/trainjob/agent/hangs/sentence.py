@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
+from trainjob.agent.barriers.calls import CALL_NAMES, by_rank_0_alone
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.calls import Parting
 from trainjob.agent.hangs.grouping import Group
@@ -69,7 +70,14 @@ def _all_wait(groups: List[Group], total: int, since: str, parted: Optional[Part
         return Verdict(f"all {total} ranks {_stands(groups[0])} since {since}: {why}", odd)
     told = "; ".join(f"{ranks_text(each.ranks)} {_stands(each)}" for each in groups[:_NAMED])
     why = f"Do all of them make the same calls?{_look(odd)}" if parted is None else _parted(parted)
-    return Verdict(f"ranks wait for each other since {since}: {told}. {why}", odd)
+    return Verdict(f"ranks wait for each other since {since}: {told}. {why}{_alone(groups)}", odd)
+
+
+def _alone(groups: List[Group]) -> str:
+    """The likely cause where rank 0 alone waits in a call of ours."""
+    calls = {f"{grouping.call(grouping.main_thread(each.text))}()": each.ranks for each in groups}
+    said = [by_rank_0_alone(call, ranks) for call, ranks in calls.items() if call in CALL_NAMES.values()]
+    return "".join(f" {each}" for each in said if each)
 
 
 def _parted(parted: Parting) -> str:

@@ -51,7 +51,10 @@ def settle(
     if start is None:
         why = claimed.why if attempt in (None, 1) else f"no checkpoint yet: attempt {attempt} starts from the beginning"
         return Settled(claimed.run, completed, None, None, tuple(warnings), why)
-    return Settled(claimed.run, completed, Choice(start.manifest.note, STORED), start.uri, tuple(warnings), claimed.why)
+    note, why = start.manifest.note, claimed.why
+    if note.id != claimed.resumes:  # chosen when the run began, and found damaged since
+        why = f"the job resumes from checkpoint {note.id}{note.at_step}, the newest good one before {claimed.resumes}"
+    return Settled(claimed.run, completed, Choice(note, STORED), start.uri, tuple(warnings), why)
 
 
 def _stored(store: Store, candidates: Sequence[Candidate], warnings: List[str]) -> Dict[CheckpointId, FrozenSet[str]]:

@@ -20,6 +20,7 @@ from trainjob.checkpoint.records.manifest import Manifest
 from trainjob.checkpoint.records.sealed import need, need_count, seal, unseal
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
+from trainjob_api import contract
 
 AUTO = "auto"
 NONE = "none"
@@ -186,10 +187,9 @@ def origin(
         if claimed.uri is not None:
             if store.size(layout.origin_mark_key(claimed.uri)) is not None:
                 raise DamagedError(
-                    f"resumeFrom: checkpoint {claimed.uri} turned out damaged when it was restored. Name another "
-                    "one, or none."
+                    f"resumeFrom: checkpoint {claimed.uri} {contract.ORIGIN_DAMAGED}. {_instead(claimed.uri, environ)}"
                 )
-            return Origin(open_checkpoint(claimed.uri, environ), claimed.uri)
+            return Origin(named(claimed.uri, environ), claimed.uri)
         if claimed.resumes is None:
             return None
         found = stored.newest_good(store, claimed.resumes.run, warnings, claimed.resumes)
@@ -223,6 +223,31 @@ def open_checkpoint(uri: str, environ: Optional[Mapping[str, str]] = None) -> Ma
     return found
 
 
+def named(uri: str, environ: Optional[Mapping[str, str]] = None) -> Manifest:
+    """The one that resumeFrom names, as `open_checkpoint`; of a damaged one the sentence says which is before it."""
+    try:
+        return open_checkpoint(uri, environ)
+    except DamagedError as error:
+        raise DamagedError(f"resumeFrom: {error}. {_instead(uri, environ)}") from error
+
+
+def _instead(uri: str, environ: Optional[Mapping[str, str]]) -> str:
+    before = _before(uri, environ)
+    return "Name another one, or none." if before is None else contract.CHECKPOINT_BEFORE.format(before)
+
+
+def _before(uri: str, environ: Optional[Mapping[str, str]]) -> Optional[str]:
+    """The newest good checkpoint before that one, in the same job's folder; None: not that anybody knows."""
+    folder, _, name = uri.rpartition(f"/{layout.CHECKPOINTS}/")
+    try:
+        wanted, store = CheckpointId.parse(name), open_store(folder, environ=environ)
+        earlier = [id_ for id_ in stored.ids(store) if id_ < wanted]
+        found = next((each for id_ in reversed(earlier) for each in stored.good(store, id_.run, [], id_)), None)
+    except (ValueError, StoreError):
+        return None
+    return None if found is None else store.uri(layout.folder(found.id))
+
+
 def _next(store: Store, job_uid: str, resume_from: str, runs: List[int], warnings: List[str]) -> Claim:
     run = runs[-1] + 1 if runs else 1
     resumes, uri, why = _resumes(store, resume_from, runs[-1] if runs else None, warnings)
@@ -236,7 +261,7 @@ def _resumes(
         return None, None, "resumeFrom is none: the job starts from the beginning"
     if resume_from != AUTO:
         uri = resume_from.rstrip("/") or resume_from
-        manifest = open_checkpoint(uri)
+        manifest = named(uri)
         return manifest.id, uri, f"resumeFrom names {uri}{manifest.note.at_step}"
     if last is None:
         return None, None, "no earlier run of this name: the job starts from the beginning"

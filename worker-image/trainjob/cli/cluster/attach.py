@@ -21,7 +21,7 @@ def attach(args: argparse.Namespace) -> int:
     if not lines:
         display.note(f"you may not list pods in {place.namespace}: the ranks' lines are not shown")
     outcome = watch.watch(place, Wanted(namespace=place.namespace, name=args.name, logs=lines, tail=TAIL), display)
-    shown = outcome.job is not None and displays.has_shown(display, outcome.job)
+    shown = None if outcome.job is None else displays.has_shown(display, outcome.job)
     return watch.conclude(place, args.name, outcome, shown=shown)
 
 

@@ -17,5 +17,5 @@ def hang(args: argparse.Namespace) -> int:
 
     with connect.refusals():
         job = jobs_api.read(jobs_api.get(place.api, place.namespace, args.name))
-    print(hanging.shown(args.name, job.status, args.output, time.time()))
+    print(hanging.shown(args.name, job.status, args.output, time.time(), place.flags))
     return CLI_OK

@@ -91,8 +91,8 @@ def watch(place: connect.Place, wanted: follow.Wanted, display: Display) -> Outc
     return Outcome("finished", job)
 
 
-def conclude(place: connect.Place, name: str, outcome: Outcome, *, shown: bool = False) -> int:
-    """Say how it ended, on standard error, and return the exit code. `shown`: its traceback is above."""
+def conclude(place: connect.Place, name: str, outcome: Outcome, *, shown: int | None = None) -> int:
+    """Say how it ended, on standard error, and return the exit code. `shown`: as for `explain`."""
     if outcome.how == "interrupted":
         lines = [
             f"{name} continues without being watched",
@@ -114,7 +114,7 @@ def conclude(place: connect.Place, name: str, outcome: Outcome, *, shown: bool =
     return code
 
 
-def explained(place: connect.Place, job: TrainJob, *, shown: bool = False) -> list[str]:
+def explained(place: connect.Place, job: TrainJob, *, shown: int | None = None) -> list[str]:
     """The lines for a job that failed."""
     name = job.metadata.name
     again = failure.Retry(

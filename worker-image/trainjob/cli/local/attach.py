@@ -12,6 +12,7 @@ from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
 from trainjob.screen import changes, failure, wording
 from trainjob.screen import display as displays
+from trainjob.screen.asked import shown_here
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_STOPPED
 
 
@@ -29,7 +30,7 @@ def show(record: Record, *, plain: bool, lines: bool) -> int:
     def on_job(found: Record) -> None:
         job = find.job_of(found)
         if job is not None:
-            display.status(job)
+            display.status(shown_here(job))
 
     def on_line(_attempt: int, line: str) -> None:
         if lines:
@@ -51,11 +52,11 @@ def show(record: Record, *, plain: bool, lines: bool) -> int:
     finally:
         display.close()
     job = find.job_of(record)
-    return conclude(record, shown=job is not None and displays.has_shown(display, job))
+    return conclude(record, shown=None if job is None else displays.has_shown(display, job))
 
 
-def conclude(record: Record, *, shown: bool = False) -> int:
-    """Say how it ended, on standard error, and return the exit code. `shown`: its traceback is above."""
+def conclude(record: Record, *, shown: int | None = None) -> int:
+    """Say how it ended, on standard error, and return the exit code. `shown`: as for `explain`."""
     job, state = find.job_of(record), record.state
     if state == "Complete" and job is not None:
         lines, code = changes.completed(job, (record.ended or record.started) - record.started), CLI_OK
@@ -64,6 +65,7 @@ def conclude(record: Record, *, shown: bool = False) -> int:
             command=listing.again(record),
             script=listing.again(record),
             storage=record.folder or "the storage path",
+            name=record.name,
             asker=listing.asker(record),
         )
         lines, code = failure.explain(job, again, shown=shown), CLI_JOB_FAILED

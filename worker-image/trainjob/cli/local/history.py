@@ -19,6 +19,7 @@ from trainjob.cli.local import find
 from trainjob.cli.local import runs as runs_of_name
 from trainjob.launch.local.registry import earlier, records
 from trainjob.screen import attempts, clock, table, wording
+from trainjob.screen.asked import shown_here
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK
 
 if TYPE_CHECKING:
@@ -92,7 +93,11 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     sign, killed = find.last_sign(record, job), state == records.KILLED
     told = attempts.lines(job.status, now, last=last, here=True, width=table.width(), until=sign)
     running = now if state == records.RUNNING else None
-    more = clock.lines(job.status, running) if with_parts else clock.goodput(job.status, running, killed=killed)
+    more = (
+        clock.lines(shown_here(job).status, running)
+        if with_parts
+        else clock.goodput(job.status, running, killed=killed)
+    )
     return [*told, *([""] if told and more else []), *more]
 
 

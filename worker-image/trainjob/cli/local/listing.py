@@ -137,14 +137,17 @@ def _trouble(record: Record, now: float) -> str:
 
 def command(record: Record) -> str:
     """How it was started, as one would type it; with the name that `tj run` had made, by which it goes on."""
+    return shlex.join(_named(typed(record), record.name))
+
+
+def typed(record: Record) -> list[str]:
+    """The words by which it was started."""
     words = list(record.command)
     if len(words) > 1 and os.path.basename(words[1]) == "tj":
-        words = ["tj", *words[2:]]
-    elif words[1:3] == ["-m", "trainjob.cli"]:
-        words = ["tj", *words[3:]]
-    elif words:
-        words[0] = os.path.basename(words[0])
-    return shlex.join(_named(words, record.name))
+        return ["tj", *words[2:]]
+    if words[1:3] == ["-m", "trainjob.cli"]:
+        return ["tj", *words[3:]]
+    return [os.path.basename(words[0]), *words[1:]] if words else []
 
 
 def again(record: Record) -> str:

@@ -18,6 +18,7 @@ from trainjob.launch.local.registry import earlier, output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import log_choice
 from trainjob.screen import streams
+from trainjob.screen.asked import reason_here
 from trainjob_api.contract import CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
 _RANKS_SHOWN = 16
@@ -90,7 +91,7 @@ class Marks:
         known += [] if now is None else [(now.number, now.started_at, now.cause)]
         at, cause = next(((at, cause) for number, at, cause in known if number == attempt), (None, None))
         when = "" if at is None else f", begun {time.strftime('%H:%M:%S', time.localtime(at.timestamp()))}"
-        return f"tj  | attempt {attempt}{when}" + ("" if cause is None else f" [{cause}]")
+        return f"tj  | attempt {attempt}{when}" + ("" if cause is None else f" [{reason_here(cause)}]")
 
 
 def _chosen(

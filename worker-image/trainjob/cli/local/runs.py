@@ -13,6 +13,8 @@ from trainjob.screen import changes, failure, table, wording
 from trainjob_api.v1alpha1 import TrainJob
 
 HEADER = ("RUN", "STARTED", "TOOK", "STATUS", "ATTEMPTS", "CHECKPOINT", "WHY")
+KILLED = "its launcher was killed"
+"""Of a run about which nobody wrote more."""
 WHY_LIMIT = 80
 """Characters of a cause; `--run` shows the whole of it."""
 
@@ -83,12 +85,12 @@ def _attempts(job: TrainJob | None) -> int:
 
 
 def _cause(record: Record, job: TrainJob | None) -> str | None:
-    if job is None:
-        return None
-    if record.state in (records.STOPPED, records.KILLED):
-        left = changes.unstored(job.status)
-        return None if left is None else left.message
-    if record.state != "Failed":
+    left = None if job is None else changes.unstored(job.status)
+    if record.state in (records.STOPPED, records.KILLED) and left is not None:
+        return left.message
+    if record.state == records.KILLED:
+        return KILLED
+    if job is None or record.state != "Failed":
         return None
     failed = job.status.condition("Failed")
     if job.status.last_failure is not None:

@@ -16,6 +16,7 @@ from trainjob.launch.local import ranks
 from trainjob.launch.local.registry import records
 from trainjob.launch.outcome import log_choice
 from trainjob.screen import changes
+from trainjob.screen.asked import reason_here
 from trainjob_api import contract
 from trainjob_api.contract import CLI_ERROR, CLI_NOT_FOUND, CLI_OK, CLI_USAGE
 
@@ -71,14 +72,14 @@ def _restarts(record: records.Record, there: bool) -> str | None:
     if job is None or attempt is None:
         return None
     if record.shown_state == records.RESTARTING or attempt.state != "Running":
-        ended = "" if attempt.end_cause is None else f" [{attempt.end_cause}]"
+        ended = "" if attempt.end_cause is None else f" [{reason_here(attempt.end_cause)}]"
         waits = changes.trouble(job.status)
         why = "" if waits is None or waits.reason != contract.REASON_BACK_OFF else f": {waits.message}"
         return f"{record.name} restarts: attempt {attempt.number} has ended{ended}, the next one has not begun{why}"
     if attempt.running_at is not None and not there:
         return f"the ranks of {record.name} have just ended: it restarts, or is over"
     if attempt.number > 1 and attempt.running_at is None:
-        return f"{record.name} restarts: attempt {attempt.number} starts its ranks [{attempt.cause}]"
+        return f"{record.name} restarts: attempt {attempt.number} starts its ranks [{reason_here(attempt.cause)}]"
     return None
 
 

@@ -144,6 +144,7 @@ def _retry(record: Record, *, of_an_earlier: bool = False) -> failure.Retry:
         command=again,
         script=again,
         storage=record.folder or "the storage path",
+        name=record.name,
         asker=listing.asker(record),
         logs=f"tj logs {record.name}" + (f" --run {earlier.name_of(record)}" if of_an_earlier else ""),
     )

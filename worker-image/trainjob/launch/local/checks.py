@@ -73,7 +73,7 @@ def check_start(resume_from: str, asker: Asker) -> None:
     if resume_from in (runs.AUTO, runs.NONE) or is_s3(resume_from):  # a bucket is the agents' to ask
         return
     try:
-        runs.open_checkpoint(resume_from)
+        runs.named(resume_from)
     except StoreError as error:
         raise LaunchError(in_words_of(asker, str(error))) from error
 

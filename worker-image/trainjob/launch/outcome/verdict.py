@@ -98,9 +98,11 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
         return TrainingFailedError(f"{opening}{reason}{said}")
     lines = [f"{opening}{describe(failure)}"]
     lines += [frames] if (frames := words.frames(failure)) else []
-    why = words.why_no_more(said, words.headline(failure))
+    why = words.why_no_more(said, failure)
     lines += [f"[{reason}{why}]"] if why else []
-    advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True)
+    attempt = job.status.attempt
+    resumes = job.status.checkpoint.latest is not None or (attempt is not None and attempt.resumed_from is not None)
+    advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True, resumes=resumes)
     lines += [f"next: {advice}{'' if advice.endswith('?') else '.'}"] if advice else []
     if not advice and failed is not None and failed.reason == contract.REASON_LIMIT and _never_again(job):
         lines.append(f"next: {RESTARTS}.")
