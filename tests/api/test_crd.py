@@ -193,7 +193,7 @@ def test_special_forms() -> None:
     assert at(SCHEMA, ".spec.processesPerWorker")["x-kubernetes-int-or-string"] is True
     assert at(SCHEMA, ".spec.template")["x-kubernetes-preserve-unknown-fields"] is True
     assert at(SCHEMA, ".status.progress.lastReportTime") == {
-        "description": "When the last report arrived.",
+        "description": "When the last report was.",
         "type": "string",
         "format": "date-time",
     }

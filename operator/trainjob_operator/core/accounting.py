@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Goodput, Seconds
-from trainjob_operator.core.ends.hangs import without_a_step_since
 from trainjob_operator.core.moments import after, aware, elapsed
 from trainjob_operator.core.parts import LONGEST_MS, bounded_ms, first_step_ms, heard_run, ready_ms
 from trainjob_operator.core.turn import Turn
@@ -143,8 +142,11 @@ def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
 
 def _hung_ms(turn: Turn, since: datetime) -> int:
     """For how long ranks hang now: in an attempt without enough steps their agent knows of no usual one to compare."""
-    last_step = without_a_step_since(turn)
-    return 0 if last_step is None else max(0, _ms(turn.now, max(aware(last_step), since)))
+    known, running = turn.status.hang, turn.running
+    if known is None or running is None or known.attempt != running.number:
+        return 0
+    hangs = any(view.hang is not None for view in turn.words())
+    return max(0, _ms(turn.now, max(aware(known.since), since))) if hangs else 0
 
 
 def _began(turn: Turn, attempt: Attempt, broke: datetime | None) -> datetime | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from trainjob.agent.barriers import calls
+from trainjob.agent import call_names
 from trainjob.screen import missing_module
 from trainjob_api import contract
 
@@ -73,7 +73,7 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
         return next((said for name, said in _OF_A_LOADER.items() if name in failure.message), _LOADER_CRASHED)
     if contract.ORIGIN_DAMAGED in failure.message:
         return "Resume from the checkpoint before it, or from none"
-    if failure.reason == contract.REASON_RANK_ENDED_EARLY and calls.ALL_CALL_IT in failure.message:
+    if failure.reason == contract.REASON_RANK_ENDED_EARLY and call_names.ALL_CALL_IT in failure.message:
         return (
             "If the call stands under `if rank == 0:`, take it out there: all ranks report, and rank 0 alone may bring "
             "the checkpoint. Else rank {rank} ended before its first one"

@@ -82,12 +82,6 @@ def hung_before(turn: Turn) -> str:
     return f" (before that: {known.message})" if is_so else ""
 
 
-def without_a_step_since(turn: Turn) -> datetime | None:
-    """Since when the ranks that hang now take no step, on our clock; None: none hang."""
-    found = hanging(turn)
-    return None if found is None else _since(turn, found)
-
-
 def find_hang(turn: Turn) -> Incident | None:
     """The attempt is to end for it."""
     found, running = hanging(turn), turn.running

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
-from trainjob.agent.barriers.calls import Arrival, Calls, by_rank_0_alone
+from trainjob.agent.barriers.calls import Arrival, Calls
+from trainjob.agent.call_names import by_rank_0_alone
 from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
 

@@ -4,23 +4,11 @@ Pure; the rules are `barrier`.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from trainjob.agent.call_names import CALL_NAMES
 from trainjob.agent.rank_names import ranks_text
 from trainjob_api import contract
-
-CALL_NAMES = {
-    contract.KIND_REPORT: "report()",
-    contract.KIND_BARRIER: "barrier()",
-    contract.KIND_BROADCAST: "broadcast_from_rank_zero()",
-}
-
-ALL_CALL_IT = "is called by all ranks"
-
-
-def by_rank_0_alone(call: str, waiting: Sequence[int]) -> str:
-    """The likely cause where rank 0 alone waits in this call; empty for other ranks. Asked where others are missing."""
-    return f"{call} {ALL_CALL_IT}: does it stand under `if rank == 0:`?" if tuple(waiting) == (0,) else ""
 
 
 class Arrival(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Callable, Iterable, List, Optional, Sequence
 
 from trainjob.agent.background import Background, OnFault
 from trainjob.agent.barriers.barrier import Warn
-from trainjob.agent.barriers.calls import CALL_NAMES, by_rank_0_alone
+from trainjob.agent.call_names import CALL_NAMES, by_rank_0_alone
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.inquiry import Inquiry
 from trainjob.agent.processes.stacks import MORE

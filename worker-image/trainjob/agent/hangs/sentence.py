@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
-from trainjob.agent.barriers.calls import CALL_NAMES, by_rank_0_alone
+from trainjob.agent.call_names import CALL_NAMES, by_rank_0_alone
 from trainjob.agent.hangs import grouping
 from trainjob.agent.hangs.calls import Parting
 from trainjob.agent.hangs.grouping import Group
