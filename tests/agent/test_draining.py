@@ -35,7 +35,8 @@ while True:
     else:
         trainjob.report({}, step=step)
     if c.rank == 0:
-        pathlib.Path("steps").write_text(str(step))
+        pathlib.Path("steps.new").write_text(str(step))
+        os.replace("steps.new", "steps")
 """
 WISH = "20260101T000000.000000"
 KEEPS = entry(barriers__collectives__HOLD_S=10_000.0)

@@ -92,10 +92,13 @@ def wait_for_replicas() -> None:
 
 
 def kill_operator(pod: dict[str, Any]) -> None:
-    """SIGKILL of a replica's process."""
+    """SIGKILL of a replica's process. Raises ToolError if there is none."""
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     # Other processes end while grep reads, of which it complains in its exit code too.
-    for path in on_node(node, "sh", "-c", f"grep -lsz '^POD_NAME={name}$' /proc/[0-9]*/environ || true").split():
+    found = on_node(node, "sh", "-c", f"grep -lsz '^POD_NAME={name}$' /proc/[0-9]*/environ || true").split()
+    if not found:
+        raise ToolError(f"no process of {name} in {node}")
+    for path in found:
         on_node(node, "kill", "-9", path.split("/")[2])
 
 
