@@ -13,7 +13,7 @@ from trainjob_api.v1alpha1 import CheckpointSpec
 from trainjob_operator.core import groups
 from trainjob_operator.core.answers import Hold
 from trainjob_operator.core.ends.incident import Incident
-from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S
+from trainjob_operator.core.ends.plain_ends import KUBELETS_WAIT_S, VICTIMS_WAIT_S
 from trainjob_operator.core.model import CreatePod, PodPhase, PodView
 from trainjob_operator.core.size.gang import GANG_WAIT_S
 from trainjob_operator.core.turn import Turn
@@ -48,6 +48,29 @@ def test_who_ended_first_is_the_cause_however_late_its_kubelet_is() -> None:
     failure = world.status.last_failure
     assert failure is not None and (failure.pod, failure.exit_code) == ("digits-1", 3)
     assert world.status.failures.counted == 1
+
+
+def test_who_speaks_of_a_lost_peer_waits_longer_for_the_one_that_was_first() -> None:
+    world = plain()
+    first = world.now
+    world.tick(0.4).fail_pod(0, 1, message=LOST_PEER)
+    found = find(world)
+    assert isinstance(found, Hold) and found.until == world.now + seconds(VICTIMS_WAIT_S)
+    world.tick(KUBELETS_WAIT_S).turn()
+    assert world.attempt.state == "Running", "a kubelet on a busy machine is later than that"
+    world.tick(2.0).fail_pod(1, 3)
+    world.set_pod(1, finished_at=first)
+    world.turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.exit_code) == ("digits-1", 3)
+
+
+def test_of_a_peer_that_nobody_tells_of_it_is_the_cause_in_the_end() -> None:
+    world = plain()
+    world.fail_pod(0, 1, message=LOST_PEER)
+    world.tick(VICTIMS_WAIT_S).turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.pod, failure.exit_code) == ("digits-0", 1)
 
 
 def test_nobody_is_waited_for_once_all_have_ended() -> None:

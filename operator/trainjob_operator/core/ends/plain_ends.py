@@ -20,6 +20,10 @@ from trainjob_operator.core.turn import Turn
 
 KUBELETS_WAIT_S = 3.0
 """From the first end: a kubelet looks at its containers each second, and then has its word to bring."""
+VICTIMS_WAIT_S = 15.0
+"""The same where all that have ended speak of a peer that went away: one of the others was first, and its kubelet may
+have much to do. Of a machine that went away nobody may ever tell.
+"""
 _LOST_PEER = re.compile(contract.LOST_PEER_TEXT, re.DOTALL)
 
 
@@ -44,7 +48,8 @@ def _waits_until(turn: Turn, lost: list[int]) -> datetime | None:
     if len(moments) < len(lost):
         return None
     first = min(aware(moment) for moment in moments)
-    return after(first, KUBELETS_WAIT_S) if first <= turn.now else None
+    wait_s = VICTIMS_WAIT_S if all(_speaks_of_peer(turn, slot) for slot in lost) else KUBELETS_WAIT_S
+    return after(first, wait_s) if first <= turn.now else None
 
 
 def _speaks_of_peer(turn: Turn, slot: int) -> bool:
