@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import trainjob
-from support.scenario import Stage, left_behind
+from support.scenario import Stage, left_behind, wait_until
 from trainjob import DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TrainingFailedError, UserCallback
 
 
@@ -77,5 +77,5 @@ def test_ctrl_c_stops_the_job_and_the_next_fit_of_its_name_goes_on(stage: Stage)
 
     with pytest.raises(KeyboardInterrupt):
         trainer(stage, loop, name="again", callbacks=[PressCtrlC()]).fit()
-    assert left_behind(stage.root) == []
+    wait_until(lambda: not left_behind(stage.root), 20.0)
     assert trainer(stage, loop, name="again").fit().return_value > 0
