@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.patience import HANG_S
+from trainjob.agent.tracking import MODULE
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.launch.handover.callbacks import Report, RunContext
@@ -25,9 +29,12 @@ PATIENCE_S = 20.0
 class Shared(Tracker):
     """One server, whoever writes to it."""
 
-    def __init__(self, server: list[Any], who: str) -> None:
+    def __init__(self, server: list[Any], who: str, where: str | None = None) -> None:
         super().__init__(patience_s=PATIENCE_S)
-        self.server, self.who = server, who
+        self.server, self.who, self.where = server, who, where
+
+    def place(self, run_context: RunContext) -> str:
+        return self.where or "the usual one"
 
     def open(self, run_context: RunContext, first: Report) -> None:
         self.server.append((self.who, "open", first.position))
@@ -44,6 +51,23 @@ class Shared(Tracker):
     def close(self, error: BaseException | None) -> None:
         self.server.append((self.who, "close", None if error is None else str(error)))
 
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None:
+        self.server.append((self.who, "settle", last.position, None if error is None else str(error)))
+
+
+class Stuck(Tracker):
+    """Its server neither answers nor refuses."""
+
+    def __init__(self, where: str | None) -> None:
+        super().__init__(patience_s=0.3)
+        self.where = where
+
+    def place(self, run_context: RunContext) -> str:
+        return str(self.where)
+
+    def write(self, reports: Sequence[Report]) -> None:
+        threading.Event().wait()
+
 
 class Place:
     """A job's storage, its history, and a tracker's server."""
@@ -52,7 +76,8 @@ class Place:
         self.store = PathStore(str(folder))
         self.server: list[Any] = []
         self._who = ""
-        monkeypatch.setattr(kinds, "_KINDS", {"mlflow": lambda where: Shared(self.server, self._who)})
+        made = {"mlflow": lambda where: Shared(self.server, self._who, where), "wandb": Stuck}
+        monkeypatch.setattr(kinds, "_KINDS", made)
 
     def report(self, attempt: int, *positions: int, run: int = 1) -> None:
         key = layout.history_key(run, attempt)
@@ -178,6 +203,76 @@ def test_a_library_that_is_missing_holds_no_other_back(place: Place, capsys: pyt
     feeding.end(job_is_over=True, error=None)
     assert len(place.written) == 1
     assert "comet: there is no tracker 'comet' (the training goes on without it)" in capsys.readouterr().err
+
+
+def test_trackers_that_hang_hold_up_neither_each_other_nor_the_end_of_those_that_do_not(place: Place) -> None:
+    place.report(1, 1)
+    feeding = place.process("a", 1, *(f"wandb={n}" for n in range(40)), "mlflow")
+    feeding.look(1)
+    began = time.monotonic()
+    feeding.end(job_is_over=True, error=None)
+    assert time.monotonic() - began < 0.3 * 40 / 2, "they are waited for together"
+    assert place.server[-1] == ("a", "close", None)
+
+
+def test_two_words_for_one_place_are_one_tracker(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.report(1, 1)
+    feeding = place.process("a", 1, "mlflow=/x", "mlflow=/x", "mlflow=/y")
+    feeding.look(1)
+    feeding.end(job_is_over=True, error=None)
+    assert len(place.written) == 2
+    assert "mlflow=/x: another tracker writes to the same place, /x; it is fed once" in capsys.readouterr().err
+
+
+def test_a_job_that_ends_without_another_report_is_told_to_who_has_them_all(place: Place) -> None:
+    """Its last attempts broke before their first report, as a bug does that strikes at one step."""
+    place.report(1, 1, 2)
+    first = place.process("a", 1)
+    first.look(1)
+    first.end(job_is_over=False, error=None)
+    second = place.process("b", 2)
+    second.look(1)
+    second.end(job_is_over=True, error="rank 1 failed")
+    assert place.server[-2:] == [("a", "leave"), ("b", "settle", 2, "rank 1 failed")]
+
+
+def test_a_job_without_any_report_is_told_to_nobody(place: Place) -> None:
+    feeding = place.process("a", 1)
+    feeding.look(1)
+    feeding.end(job_is_over=True, error="rank 1 failed")
+    assert place.server == []
+
+
+def program(folder: Path, *words: str, ends_within_s: float) -> subprocess.Popen[bytes]:
+    """The process itself."""
+    options = {"--storage": str(folder), "--name": "job", "--run": "1", "--attempt": "1", "--folder": str(folder)}
+    given = [word for option in options.items() for word in option]
+    return subprocess.Popen(
+        [sys.executable, "-m", MODULE, *given, "--ends-within", str(ends_within_s), *words],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_storage_that_hangs_keeps_no_process_behind_an_agent_that_is_gone(tmp_path: Path) -> None:
+    history = tmp_path / layout.history_key(1, 1)
+    history.parent.mkdir(parents=True)
+    os.mkfifo(history)  # whoever opens it to read waits for a writer
+    process = program(tmp_path, "csv", ends_within_s=0.5)
+    assert process.stdin is not None and process.stderr is not None
+    process.stdin.close()
+    said = process.stderr.read().decode()
+    assert process.wait(HANG_S) == 0
+    assert "has not come to its end within 0.5s: what is left is given up" in said
+
+
+def test_where_memory_runs_out_it_goes_before_the_ranks(tmp_path: Path) -> None:
+    process = program(tmp_path, "csv", ends_within_s=30)
+    try:
+        until(lambda: Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "1000\n")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class Told:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -44,6 +45,8 @@ class Recorder(Protocol):
 
     def leave(self) -> None: ...
 
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None: ...
+
     def close(self, error: BaseException | None) -> None: ...
 
 
@@ -63,6 +66,7 @@ class Feed:
         self._recorder, self._context, self._name = recorder, context, type(recorder).__name__
         self._first_retry_s, self._longest_retry_s = retry_s
         self._waiting: deque[Report] = deque()
+        self._newest: Report | None = None
         self._changed = threading.Condition()
         self._ended = False
         self._error: BaseException | None = None
@@ -70,7 +74,7 @@ class Feed:
         self._attempt: int | None = None
         self._lost = 0
         self._said: set[str] = set()
-        self._limits = limits
+        self._limits = limits or Limits()
         self._ordinal = source.next_ordinal(context.run_id, self._name)
         self._turn: Turn | None = None
         self._began = False
@@ -78,6 +82,7 @@ class Feed:
         self._over = False
         """Another process feeds it."""
         self._left_behind = False
+        self._patience_s, self._until = 0.0, 0.0
         self._thread = threading.Thread(target=self._work, name=f"trainjob-{self._name}", daemon=True)
         self._thread.start()
 
@@ -90,6 +95,7 @@ class Feed:
                 self._waiting.popleft()
                 self._lost += 1
             self._waiting.append(report)
+            self._newest = report
             self._changed.notify()
 
     @property
@@ -101,15 +107,24 @@ class Feed:
         """Nothing more comes: what waits is recorded, for at most `patience_s`. `closes`: the run is over, too; else
         another process goes on with it.
         """
+        self.last(error, patience_s, closes=closes)
+        self.wait()
+
+    def last(self, error: BaseException | None, patience_s: float, *, closes: bool = True) -> None:
+        """The same without waiting: so several have the same time."""
         with self._changed:
             self._ended, self._error, self._closes = True, error, closes
+            self._patience_s, self._until = patience_s, time.monotonic() + patience_s
             self._changed.notify()
-        self._thread.join(patience_s)
+
+    def wait(self) -> None:
+        """For what waits, after `last`."""
+        self._thread.join(max(0.0, self._until - time.monotonic()))
         source.free_ordinal(self._context.run_id, self._name, self._ordinal)
         hangs = self._left_behind = self._thread.is_alive()
         missing = len(self._waiting) + self._lost
         if hangs:
-            self._say(f"it has not come to its end within {wording.duration(patience_s)} and is not waited for")
+            self._say(f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for")
         if missing:
             self._say(f"{wording.count(missing, 'report')} did not reach it; `tj history` has all")
 
@@ -128,13 +143,15 @@ class Feed:
             except MissingLibraryError as error:
                 self._say(str(error))
                 return
-            except Exception as error:  # whatever a tracker's library raises
+            except BaseException as error:  # whatever a tracker's library raises: some exit, native ones panic
                 self._say(f"{type(error).__name__}: {str(error).strip()} (the training goes on, this is tried again)")
+                if last and left == TRIES_AT_END:
+                    pause = self._first_retry_s  # it may have been away for long: now there is little time
                 left -= last
                 if not left:
                     return
                 if last:
-                    time.sleep(pause)
+                    self._limits.pause(pause)
                 with self._changed:
                     self._changed.wait_for(lambda: self._ended, timeout=pause)
                 pause = min(2 * pause, self._longest_retry_s)
@@ -211,24 +228,25 @@ class Feed:
         try:
             if self._opened and not self._left_behind:
                 self._recorder.leave()
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
         finally:
             if self._turn is not None:
                 self._turn.leave()
 
     def _close(self) -> None:
-        if not self._opened:
-            return
         try:
-            if self._closes:
+            if self._opened and self._closes:
                 self._recorder.close(self._error)
-            else:
+            elif self._opened:
                 self._recorder.leave()
-        except Exception as error:  # as above
+            elif self._closes and self._newest is not None:
+                self._recorder.settle(self._context, self._newest, self._error)
+        except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
 
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            streams.write(sys.stderr, f"tj  | {self._name}: {text}")
+            with suppress(OSError):  # a log that is full
+                streams.write(sys.stderr, f"tj  | {self._name}: {text}")

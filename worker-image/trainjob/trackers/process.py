@@ -4,7 +4,7 @@
 There is one for each attempt that it leads. It reads the reports on the job's storage, as they are written
 there, so that whatever a tracker does touches neither the training nor the agent. On stdin the agent says how the job
 ended: a line of JSON, `{"error": null}` or with the reason; without one, stdin's end is the attempt's, and another
-process goes on. What it says goes to stderr, the pod's log.
+process goes on. It ends soon after that, whatever hangs in it. What it says goes to stderr, the pod's log.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import json
 import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from trainjob.checkpoint import packages
@@ -24,7 +26,8 @@ from trainjob.checkpoint.stores.store import Store
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome.reports import Follower
-from trainjob.screen import streams
+from trainjob.screen import streams, wording
+from trainjob.session.warm import memory
 from trainjob.trackers import kinds
 from trainjob.trackers.feed import Feed
 from trainjob_api import contract
@@ -78,18 +81,38 @@ class Stdin:
         return (True, json.loads(line).get("error")) if complete else (False, None)
 
 
+def end_within(seconds: float, fd: int = 0) -> None:
+    """From the agent's word on. A storage that hangs gives back neither a thread that reads it nor, at Python's end,
+    the process. Waits in a thread of its own.
+    """
+
+    def watch() -> None:
+        select.select([fd], [], [])  # once it has ended it stays readable
+        time.sleep(seconds)
+        say(f"it has not come to its end within {wording.duration(seconds)}: what is left is given up")
+        os._exit(contract.EXIT_OK)
+
+    threading.Thread(target=watch, name="trainjob-end", daemon=True).start()
+
+
 class Feeding:
     """Of all trackers of one attempt."""
 
     def __init__(self, words: Sequence[str], context: RunContext, store: Store, attempt: int) -> None:
         self._follower, self._attempt = Follower(store), attempt
         self._patience: dict[Feed, float] = {}
+        places: set[tuple[str, str]] = set()
         for word in words:
             try:
                 tracker = kinds.made(word)
             except (MissingLibraryError, ValueError) as error:
                 say(f"{word}: {error} (the training goes on without it)")
                 continue
+            place = tracker.place(context)
+            if (type(tracker).__name__, place) in places:
+                say(f"{word}: another tracker writes to the same place, {place}; it is fed once")
+                continue
+            places.add((type(tracker).__name__, place))
             self._patience[Feed(tracker, context, attempt=attempt)] = tracker.patience_s
 
     def look(self, run: int, *, final: bool = False) -> bool:
@@ -103,12 +126,15 @@ class Feeding:
         """What waits is recorded, for as long as the trackers have patience."""
         failed = None if error is None else JobFailedError(error)
         for feed, patience_s in self._patience.items():
-            feed.end(failed, patience_s, closes=job_is_over)
+            feed.last(failed, patience_s, closes=job_is_over)
+        for feed in self._patience:
+            feed.wait()
 
 
 def say(text: str) -> None:
     """In the pod's log."""
-    streams.write(sys.stderr, f"tj  | tracking: {text}")
+    with suppress(OSError):  # a log that is full
+        streams.write(sys.stderr, f"tj  | tracking: {text}")
 
 
 def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
@@ -128,11 +154,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(name, required=True)
     for name in ("--run", "--attempt"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--ends-within", type=float, required=True)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args(argv)
     in_bucket = args.storage.startswith("s3://")
     if in_bucket:
         packages.use()
+    end_within(args.ends_within)
+    memory.go_first()
     os.nice(NICE)
     os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
     context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)

@@ -97,6 +97,11 @@ class WandbLogger(tracker.Tracker):
         if self._run is not None:
             self._run.finish(exit_code=0)
 
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None:
+        """Says how it ended."""
+        self.open(run_context, last)
+        self.close(error)
+
     def close(self, error: BaseException | None) -> None:
         """Says how it ended."""
         if self._run is not None:
