@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.spoken import said
+from trackers.test_feed import reported
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.trackers import MLflowLogger
+from trainjob.trackers.feed import Feed
 
 LIMIT_S = 200
 JOB = """
@@ -92,6 +96,29 @@ def test_mlflow_has_one_run_for_all_attempts_and_starts(tmp_path: Path, monkeypa
     assert [(step, value) for step, _, value in found] == [(n, 60.0 / n) for n in (1, 2, 3, 3, 4, 5, 6, 7)]
     begun = client.get_metric_history(run.info.run_id, "trainjob/attempt")
     assert [(int(one.value), one.step) for one in begun] == [(1, 1), (2, 3), (1, 6)]
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed: make test-frameworks")
+def test_mlflow_hears_of_a_jobs_end_also_without_another_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside rank 0's agent there is a process for each attempt, and the last attempts may break before they report."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow.tracking import MlflowClient
+
+    place = f"file://{tmp_path}/mlruns"
+    (tmp_path / "job").mkdir()
+    context = RunContext(name="job", path=str(tmp_path / "job"), run_config=None, scaling_config=None)
+    for attempt, over in ((1, False), (2, True)):
+        fed = Feed(MLflowLogger(place), context, attempt=attempt)
+        fed.put(reported(1))
+        fed.end(ValueError("unlucky") if over else None, LIMIT_S, closes=over)
+    client = MlflowClient(place)
+    experiment = client.get_experiment_by_name("trainjob")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED"
+    assert len(client.get_metric_history(run.info.run_id, "loss")) == 1
 
 
 def records(data: bytes) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -243,14 +244,18 @@ def test_a_job_without_any_report_is_told_to_nobody(place: Place) -> None:
     assert place.server == []
 
 
-def program(folder: Path, *words: str, ends_within_s: float) -> subprocess.Popen[bytes]:
-    """The process itself."""
+def program(folder: Path, *words: str, ends_within_s: float = 60.0, library: str = "") -> subprocess.Popen[bytes]:
+    """The process itself; `library`: what `import wandb` finds."""
+    (folder / "libraries").mkdir()
+    (folder / "libraries" / "wandb.py").write_text(library)
+    path = os.pathsep.join([str(folder / "libraries"), os.environ["PYTHONPATH"]])
     options = {"--storage": str(folder), "--name": "job", "--run": "1", "--attempt": "1", "--folder": str(folder)}
     given = [word for option in options.items() for word in option]
     return subprocess.Popen(
         [sys.executable, "-m", MODULE, *given, "--ends-within", str(ends_within_s), *words],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
     )
 
 
@@ -264,6 +269,36 @@ def test_a_storage_that_hangs_keeps_no_process_behind_an_agent_that_is_gone(tmp_
     said = process.stderr.read().decode()
     assert process.wait(HANG_S) == 0
     assert "has not come to its end within 0.5s: what is left is given up" in said
+
+
+LIBRARIES = {
+    "raises at import": "raise RuntimeError('no such symbol')",
+    "exits at import": "raise SystemExit(1)",
+    "hangs at import": "import threading; threading.Event().wait()",
+    "prints without end": "def init(**_):\n    while True:\n        print('warning ' * 10)",
+    "kills threads": "import os, signal\ndef init(**_):\n    signal.pthread_kill(__import__('threading').main_thread()"
+    ".ident, signal.SIGTERM)",
+    "replaces the streams": "import sys\nsys.stdout = sys.stderr = None\ndef init(**_):\n    raise OSError('away')",
+    "closes the streams": "import os\nos.close(1); os.close(2)\ndef init(**_):\n    raise OSError('away')",
+}
+
+
+@pytest.mark.parametrize("what", LIBRARIES)
+def test_whatever_a_library_does_the_others_are_fed_and_the_log_has_room(tmp_path: Path, what: str) -> None:
+    store = PathStore(str(tmp_path))
+    row = {"kind": "report", "position": 1, "attempt": 1, "run": 1, "metrics": {"loss": 0.5}}
+    store.put(layout.history_key(1, 1), json.dumps(row).encode() + b"\n")
+    process = program(tmp_path, "wandb=p", "csv", ends_within_s=3.0, library=LIBRARIES[what])
+    assert process.stdin is not None and process.stderr is not None
+    try:
+        until(lambda: (tmp_path / "metrics.csv").exists() and "0.5" in (tmp_path / "metrics.csv").read_text())
+        process.stdin.close()
+        said = process.stderr.read()
+        assert process.wait(HANG_S) in (0, -signal.SIGTERM)
+        assert len(said) < 80_000
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_where_memory_runs_out_it_goes_before_the_ranks(tmp_path: Path) -> None:

@@ -7,19 +7,17 @@ several processes that follow one training one feeds, see `claim`: the others st
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext
-from trainjob.screen import streams, wording
-from trainjob.trackers import source
+from trainjob.screen import wording
+from trainjob.trackers import output, source
 from trainjob.trackers.claim import Mark, is_recorded
 from trainjob.trackers.turn import Limits, Turn, TurnOver
 
@@ -248,5 +246,4 @@ class Feed:
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            with suppress(OSError):  # a log that is full
-                streams.write(sys.stderr, f"tj  | {self._name}: {text}")
+            output.say(self._name, text)

@@ -13,11 +13,9 @@ import argparse
 import json
 import os
 import select
-import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from trainjob.checkpoint import packages
@@ -26,9 +24,9 @@ from trainjob.checkpoint.stores.store import Store
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome.reports import Follower
-from trainjob.screen import streams, wording
+from trainjob.screen import wording
 from trainjob.session.warm import memory
-from trainjob.trackers import kinds
+from trainjob.trackers import kinds, output
 from trainjob.trackers.feed import Feed
 from trainjob_api import contract
 
@@ -90,6 +88,7 @@ def end_within(seconds: float, fd: int = 0) -> None:
         select.select([fd], [], [])  # once it has ended it stays readable
         time.sleep(seconds)
         say(f"it has not come to its end within {wording.duration(seconds)}: what is left is given up")
+        time.sleep(output.DRAIN_S)
         os._exit(contract.EXIT_OK)
 
     threading.Thread(target=watch, name="trainjob-end", daemon=True).start()
@@ -133,8 +132,7 @@ class Feeding:
 
 def say(text: str) -> None:
     """In the pod's log."""
-    with suppress(OSError):  # a log that is full
-        streams.write(sys.stderr, f"tj  | tracking: {text}")
+    output.say("tracking", text)
 
 
 def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
@@ -157,18 +155,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--ends-within", type=float, required=True)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args(argv)
-    in_bucket = args.storage.startswith("s3://")
-    if in_bucket:
-        packages.use()
-    end_within(args.ends_within)
-    memory.go_first()
-    os.nice(NICE)
-    os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
-    context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
-    feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
-    follow(feeding, Stdin(), args.run, BUCKET_LOOK_S if in_bucket else LOOK_S)
+    with output.bounded():
+        in_bucket = args.storage.startswith("s3://")
+        if in_bucket:
+            packages.use()
+        end_within(args.ends_within)
+        memory.go_first()
+        os.nice(NICE)
+        os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
+        context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
+        feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
+        follow(feeding, Stdin(), args.run, BUCKET_LOOK_S if in_bucket else LOOK_S)
     # A tracker that hangs has a thread of its own, which is not waited for.
-    sys.stderr.flush()
     os._exit(contract.EXIT_OK)
 
 
