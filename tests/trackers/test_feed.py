@@ -35,6 +35,7 @@ class Notes(Tracker):
         super().__init__(patience_s=patience_s)
         self.told: list[Any] = []
         self.fails, self.hangs = fails, hangs
+        self.began = threading.Event()
 
     def open(self, run_context: RunContext, first: Report) -> None:
         self.told.append(("open", run_context.name, first.position))
@@ -43,6 +44,7 @@ class Notes(Tracker):
         self.told.append(("restart", first.attempt, first.position))
 
     def write(self, reports: Sequence[Report]) -> None:
+        self.began.set()
         if self.hangs is not None:
             self.hangs.wait()
         if self.fails:
@@ -159,11 +161,35 @@ def test_one_that_hangs_holds_up_neither_reports_nor_the_end(capsys: pytest.Capt
     notes = Notes(hangs=hangs, patience_s=0.0)
     for position in range(1, 4):
         notes.on_report(CONTEXT, reported(position))
+    notes.began.wait()
     notes.after_run(CONTEXT, None)
     said = capsys.readouterr().err
     hangs.set()
-    assert "has not come to its end within 0.0s and is not waited for" in said
+    assert "has not come to its end within 0.0s and is not waited for (write() has not come back)" in said
     assert "3 reports did not reach it" in said
+
+
+def test_one_that_does_not_answer_is_named_while_the_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A library may try for minutes before it says that its server is away."""
+    monkeypatch.setattr(feed, "SLOW_S", 0.0)
+    hangs, began = threading.Event(), threading.Event()
+
+    class Away(Notes):
+        def open(self, run_context: RunContext, first: Report) -> None:
+            began.set()
+            hangs.wait()
+
+    notes = Away(patience_s=0.0)
+    notes.on_report(CONTEXT, reported(1))
+    began.wait()
+    for position in (2, 3):
+        notes.on_report(CONTEXT, reported(position))
+    said = capsys.readouterr().err
+    hangs.set()
+    notes.after_run(CONTEXT, None)
+    assert said == "tj  | Away: open() has not come back for 0.0s: its server may be away (the training goes on)\n"
 
 
 def test_a_queue_that_nobody_empties_has_a_bound(

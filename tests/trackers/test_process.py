@@ -216,6 +216,13 @@ def test_trackers_that_hang_hold_up_neither_each_other_nor_the_end_of_those_that
     assert place.server[-1] == ("a", "close", None)
 
 
+def test_where_reports_go_is_said(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.process("a", 1, "mlflow", "mlflow=/y").end(job_is_over=True, error=None)
+    assert capsys.readouterr().err == "tj  | tracking: mlflow: reports go to the usual one\n" + (
+        "tj  | tracking: mlflow=/y: reports go to /y\n"
+    )
+
+
 def test_two_words_for_one_place_are_one_tracker(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.report(1, 1)
     feeding = place.process("a", 1, "mlflow=/x", "mlflow=/x", "mlflow=/y")

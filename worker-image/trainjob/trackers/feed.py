@@ -10,7 +10,8 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -25,7 +26,8 @@ LIMIT = 10_000
 """Reports that may wait; beyond it the oldest are lost, which is said at the end."""
 RETRY_S = (1.0, 30.0)
 """After a failure: the first pause, and the longest."""
-
+SLOW_S = 15.0
+"""A call of a tracker that takes longer is told: a library may try for minutes before it says what is wrong."""
 TRIES_AT_END = 3
 """So often what waits is tried once nothing more comes."""
 
@@ -81,6 +83,8 @@ class Feed:
         """Another process feeds it."""
         self._left_behind = False
         self._patience_s, self._until = 0.0, 0.0
+        self._asking: tuple[str, float] | None = None
+        """The tracker's method that is at work, since when."""
         self._thread = threading.Thread(target=self._work, name=f"trainjob-{self._name}", daemon=True)
         self._thread.start()
 
@@ -95,6 +99,12 @@ class Feed:
             self._waiting.append(report)
             self._newest = report
             self._changed.notify()
+        asking = self._asking
+        if asking is not None and time.monotonic() - asking[1] >= SLOW_S:
+            self._say(
+                f"{asking[0]}() has not come back for {wording.duration(SLOW_S)}: its server may be away (the training "
+                "goes on)"
+            )
 
     @property
     def is_over(self) -> bool:
@@ -120,9 +130,11 @@ class Feed:
         self._thread.join(max(0.0, self._until - time.monotonic()))
         source.free_ordinal(self._context.run_id, self._name, self._ordinal)
         hangs = self._left_behind = self._thread.is_alive()
+        asking = self._asking
+        where = "" if asking is None else f" ({asking[0]}() has not come back)"
         missing = len(self._waiting) + self._lost
         if hangs:
-            self._say(f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for")
+            self._say(f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for{where}")
         if missing:
             self._say(f"{wording.count(missing, 'report')} did not reach it; `tj history` has all")
 
@@ -172,12 +184,15 @@ class Feed:
             rows = list(group)
             self._check()
             if not self._opened:
-                self._recorder.open(self._context, rows[0])
+                with self._asked("open"):
+                    self._recorder.open(self._context, rows[0])
                 self._opened, self._attempt = True, attempt
             elif attempt != self._attempt:
-                self._recorder.restart(rows[0])
+                with self._asked("restart"):
+                    self._recorder.restart(rows[0])
                 self._attempt = attempt
-            self._recorder.write(rows)
+            with self._asked("write"):
+                self._recorder.write(rows)
             with self._changed:
                 for row in rows:
                     if self._waiting and self._waiting[0] is row:
@@ -235,13 +250,24 @@ class Feed:
     def _close(self) -> None:
         try:
             if self._opened and self._closes:
-                self._recorder.close(self._error)
+                with self._asked("close"):
+                    self._recorder.close(self._error)
             elif self._opened:
-                self._recorder.leave()
+                with self._asked("leave"):
+                    self._recorder.leave()
             elif self._closes and self._newest is not None:
-                self._recorder.settle(self._context, self._newest, self._error)
+                with self._asked("settle"):
+                    self._recorder.settle(self._context, self._newest, self._error)
         except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
+
+    @contextmanager
+    def _asked(self, method: str) -> Iterator[None]:
+        self._asking = method, time.monotonic()
+        try:
+            yield
+        finally:
+            self._asking = None
 
     def _say(self, text: str) -> None:
         if text not in self._said:

@@ -26,7 +26,7 @@ from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome.reports import Follower
 from trainjob.screen import wording
 from trainjob.session.warm import memory
-from trainjob.trackers import kinds, output
+from trainjob.trackers import kinds, mlflow_logger, output
 from trainjob.trackers.feed import Feed
 from trainjob_api import contract
 
@@ -112,6 +112,7 @@ class Feeding:
                 say(f"{word}: another tracker writes to the same place, {place}; it is fed once")
                 continue
             places.add((type(tracker).__name__, place))
+            say(f"{word}: reports go to {place}")
             self._patience[Feed(tracker, context, attempt=attempt)] = tracker.patience_s
 
     def look(self, run: int, *, final: bool = False) -> bool:
@@ -160,6 +161,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if in_bucket:
             packages.use()
         end_within(args.ends_within)
+        for variable, value in mlflow_logger.SOON.items():
+            os.environ.setdefault(variable, value)
         memory.go_first()
         os.nice(NICE)
         os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
