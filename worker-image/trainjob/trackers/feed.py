@@ -134,7 +134,9 @@ class Feed:
         where = "" if asking is None else f" ({asking[0]}() has not come back)"
         missing = len(self._waiting) + self._lost
         if hangs:
-            self._say(f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for{where}")
+            self._say(
+                f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for{where}"
+            )
         if missing:
             self._say(f"{wording.count(missing, 'report')} did not reach it; `tj history` has all")
 
