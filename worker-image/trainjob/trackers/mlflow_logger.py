@@ -17,8 +17,8 @@ _BATCH = 1000
 """Metrics in a call, at most: MLflow's limit."""
 _PARAMETERS = 100
 SOON = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""Environment of a process in which MLflow is a tracker's alone: MLflow itself tries for minutes before it says that its
-server is away, and the feed tries again anyway."""
+"""Environment of a process in which MLflow is a tracker's alone: it tries for minutes before it says that its server is
+away, and the feed tries again anyway."""
 
 
 class MLflowLogger(tracker.Tracker):

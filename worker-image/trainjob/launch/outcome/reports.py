@@ -40,6 +40,17 @@ def report_of(row: Row, checkpoint: Checkpoint | None = None, first_run: int | N
     )
 
 
+def makes_sense(row: Any) -> bool:
+    """Whether it is a row of history: anybody may write into a job's storage, and one row ends nobody who follows."""
+    try:
+        report_of(row)
+        if row.get("checkpoint"):
+            CheckpointId.parse(row["checkpoint"])
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
 class Follower:
     """The reports of one run, each handed out once."""
 
@@ -96,9 +107,9 @@ class Follower:
                 offset += len(line) + 1
                 try:
                     row = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
-                if isinstance(row, dict):
+                if makes_sense(row):
                     found.append((row, (segment, offset)))
             segment, offset = segment + 1, 0
         return found
