@@ -98,6 +98,17 @@ def test_attempts_follow_each_other(folder: Folder) -> None:
     assert shown(follower.poll(1, 3)) == [(1, None), (2, None)]
 
 
+def test_so_many_at_most_and_the_others_with_the_next_look(folder: Folder) -> None:
+    folder.report(1, 1)
+    folder.report(1, 2)
+    folder.report(2, 3)
+    follower = Follower(open_store(str(folder.path)))
+    assert shown(follower.poll(1, 2, most=1)) == [(1, None)]
+    assert shown(follower.poll(1, 2, most=0)) == []
+    assert shown(follower.poll(1, 2, most=2)) == [(2, None), (3, None)]
+    assert shown(follower.poll(1, 2, most=9)) == []
+
+
 def test_a_torn_line_is_left_for_the_next_look(folder: Folder) -> None:
     follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1)

@@ -92,6 +92,11 @@ class Place:
         return Feeding(words or ["mlflow"], context, self.store, attempt)
 
     @property
+    def turns_begun(self) -> int:
+        """Those whose holder has waited for all before."""
+        return sum(b'"began": true' in path.read_bytes() for path in Path(self.store.uri("trackers")).glob("*/*state*"))
+
+    @property
     def written(self) -> list[Any]:
         return [row for row in self.server if isinstance(row[1], int)]
 
@@ -114,8 +119,7 @@ def test_a_job_of_one_attempt(place: Place) -> None:
     feeding = place.process("a", 1)
     assert feeding.look(1)
     place.report(1, 3)
-    assert feeding.look(1, final=True)
-    feeding.end(job_is_over=True, error=None)
+    feeding.finish(1, job_is_over=True, error=None)
     assert place.server == [("a", "open", 1), ("a", 1, 1), ("a", 1, 2), ("a", 1, 3), ("a", "close", None)]
 
 
@@ -123,12 +127,12 @@ def test_who_goes_on_in_the_next_attempt_begins_behind_what_is_there(place: Plac
     place.report(1, 1, 2, 3)
     first = place.process("a", 1)
     first.look(1)
-    first.end(job_is_over=False, error=None)
+    first.finish(1, job_is_over=False, error=None)
     place.report(1, 4)  # it ended before it could give this one
     place.report(2, 3, 4)
     second = place.process("b", 2)
     second.look(1)
-    second.end(job_is_over=True, error="it failed")
+    second.finish(1, job_is_over=True, error="it failed")
     assert place.written == [("a", 1, 1), ("a", 1, 2), ("a", 1, 3), ("b", 1, 4), ("b", 2, 3), ("b", 2, 4)]
     assert place.server[-1] == ("b", "close", "it failed")
     assert ("a", "leave") in place.server and ("b", "restart", 3) in place.server
@@ -146,8 +150,8 @@ def test_two_at_once_write_once(place: Place) -> None:
     place.report(2, 2, 3)
     assert not old.look(1)
     new.look(1)
-    new.end(job_is_over=True, error=None)
-    old.end(job_is_over=False, error=None)
+    new.finish(1, job_is_over=True, error=None)
+    old.finish(1, job_is_over=False, error=None)
     assert place.written == [("old", 1, 1), ("new", 2, 2), ("new", 2, 3)]
 
 
@@ -163,7 +167,7 @@ def test_one_of_an_attempt_before_never_takes_the_turn_back(place: Place) -> Non
     until(lambda: not old.look(1))
     place.report(2, 3)
     new.look(1)
-    new.end(job_is_over=True, error=None)
+    new.finish(1, job_is_over=True, error=None)
     assert place.written == [("new", 1, 1), ("new", 2, 2), ("new", 2, 3)]
 
 
@@ -171,11 +175,11 @@ def test_another_run_of_the_name_is_fed_from_its_begin(place: Place) -> None:
     place.report(1, 1, 2)
     first = place.process("a", 1)
     first.look(1)
-    first.end(job_is_over=True, error=None)
+    first.finish(1, job_is_over=True, error=None)
     place.report(1, 1, run=2)
     second = place.process("b", 1)
     second.look(2)
-    second.end(job_is_over=True, error=None)
+    second.finish(2, job_is_over=True, error=None)
     assert place.written == [("a", 1, 1), ("a", 1, 2), ("b", 1, 1)]
 
 
@@ -188,20 +192,84 @@ def test_a_long_history_that_is_recorded_already_is_none_that_is_lost(
         place.report(1, position)
         first.look(1)
         until(lambda count=position: len(place.written) == count)  # type: ignore[misc]
-    first.end(job_is_over=False, error=None)
+    first.finish(1, job_is_over=False, error=None)
     place.report(2, 11)
     second = place.process("b", 2)
     second.look(1)
-    second.end(job_is_over=True, error=None)
+    second.finish(1, job_is_over=True, error=None)
     assert place.written[-2:] == [("a", 1, 10), ("b", 2, 11)] and len(place.written) == 11
     assert "did not reach it" not in capsys.readouterr().err
+
+
+class Slow(Shared):
+    """Its server takes nothing for a while."""
+
+    takes = threading.Event()
+
+    def write(self, reports: Sequence[Report]) -> None:
+        self.takes.wait()
+        super().write(reports)
+
+
+def test_reports_wait_on_storage_for_a_tracker_that_falls_behind(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(feed, "LIMIT", 4)
+    Slow.takes.clear()
+    monkeypatch.setitem(kinds._KINDS, "wandb", lambda where: Slow(place.server, "slow"))
+    feeding = place.process("quick", 1, "wandb", "mlflow")
+    for position in range(1, 31):
+        place.report(1, position)
+        assert feeding.look(1)
+    until(lambda: [row[2] for row in place.written if row[0] == "quick"] == list(range(1, 31)))
+    place.report(2, 31)
+    after = threading.Timer(0.2, Slow.takes.set)
+    after.start()
+    feeding.finish(1, job_is_over=True, error=None)
+    after.join()
+    assert [row[2] for row in place.written if row[0] == "slow"] == list(range(1, 31))
+    assert "did not reach it" not in capsys.readouterr().err
+
+
+def test_a_storage_that_fails_in_the_middle_of_a_look_makes_nothing_twice(place: Place) -> None:
+    """What those before have recorded comes in two looks then."""
+    place.report(1, 1, 2)
+    place.report(2, 3)
+    first = place.process("a", 2)
+    first.look(1)
+    first.finish(1, job_is_over=False, error=None)
+    history = Path(place.store.uri(layout.history_key(1, 2)))
+    kept = history.read_bytes()
+    history.unlink()
+    history.mkdir()  # what cannot be read
+    second = place.process("b", 3)
+    second.look(1)
+    until(lambda: place.turns_begun == 2)
+    history.rmdir()
+    history.write_bytes(kept)
+    place.report(3, 4)
+    second.look(1)
+    second.finish(1, job_is_over=True, error=None)
+    assert [row for row in place.written if row[0] == "b"] == [("b", 3, 4)]
+
+
+def test_what_a_tracker_has_no_time_for_is_counted(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(feed, "LIMIT", 4)
+    feeding = place.process("a", 1, "wandb=stuck")
+    for position in range(1, 31):
+        place.report(1, position)
+        feeding.look(1)
+    feeding.finish(1, job_is_over=True, error=None)
+    assert "30 reports did not reach it" in capsys.readouterr().err
 
 
 def test_a_library_that_is_missing_holds_no_other_back(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.report(1, 1)
     feeding = place.process("a", 1, "comet", "mlflow")
     feeding.look(1)
-    feeding.end(job_is_over=True, error=None)
+    feeding.finish(1, job_is_over=True, error=None)
     assert len(place.written) == 1
     assert "comet: there is no tracker 'comet' (the training goes on without it)" in capsys.readouterr().err
 
@@ -211,13 +279,13 @@ def test_trackers_that_hang_hold_up_neither_each_other_nor_the_end_of_those_that
     feeding = place.process("a", 1, *(f"wandb={n}" for n in range(40)), "mlflow")
     feeding.look(1)
     began = time.monotonic()
-    feeding.end(job_is_over=True, error=None)
+    feeding.finish(1, job_is_over=True, error=None)
     assert time.monotonic() - began < 0.3 * 40 / 2, "they are waited for together"
     assert place.server[-1] == ("a", "close", None)
 
 
 def test_where_reports_go_is_said(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.process("a", 1, "mlflow", "mlflow=/y").end(job_is_over=True, error=None)
+    place.process("a", 1, "mlflow", "mlflow=/y").finish(1, job_is_over=True, error=None)
     assert capsys.readouterr().err == "tj  | tracking: mlflow: reports go to the usual one\n" + (
         "tj  | tracking: mlflow=/y: reports go to /y\n"
     )
@@ -227,7 +295,7 @@ def test_two_words_for_one_place_are_one_tracker(place: Place, capsys: pytest.Ca
     place.report(1, 1)
     feeding = place.process("a", 1, "mlflow=/x", "mlflow=/x", "mlflow=/y")
     feeding.look(1)
-    feeding.end(job_is_over=True, error=None)
+    feeding.finish(1, job_is_over=True, error=None)
     assert len(place.written) == 2
     assert "mlflow=/x: another tracker writes to the same place, /x; it is fed once" in capsys.readouterr().err
 
@@ -237,17 +305,17 @@ def test_a_job_that_ends_without_another_report_is_told_to_who_has_them_all(plac
     place.report(1, 1, 2)
     first = place.process("a", 1)
     first.look(1)
-    first.end(job_is_over=False, error=None)
+    first.finish(1, job_is_over=False, error=None)
     second = place.process("b", 2)
     second.look(1)
-    second.end(job_is_over=True, error="rank 1 failed")
+    second.finish(1, job_is_over=True, error="rank 1 failed")
     assert place.server[-2:] == [("a", "leave"), ("b", "settle", 2, "rank 1 failed")]
 
 
 def test_a_job_without_any_report_is_told_to_nobody(place: Place) -> None:
     feeding = place.process("a", 1)
     feeding.look(1)
-    feeding.end(job_is_over=True, error="rank 1 failed")
+    feeding.finish(1, job_is_over=True, error="rank 1 failed")
     assert place.server == []
 
 

@@ -67,6 +67,8 @@ class Feed:
         self._first_retry_s, self._longest_retry_s = retry_s
         self._waiting: deque[Report] = deque()
         self._newest: Report | None = None
+        self._recorded: Mark | None = None
+        """What those before have recorded."""
         self._changed = threading.Condition()
         self._ended = False
         self._error: BaseException | None = None
@@ -93,11 +95,13 @@ class Feed:
         with self._changed:
             if self._over:
                 return
+            self._newest = report
+            if is_recorded(self._recorded, source.mark_of(report)):
+                return
             if len(self._waiting) >= LIMIT:
                 self._waiting.popleft()
                 self._lost += 1
             self._waiting.append(report)
-            self._newest = report
             self._changed.notify()
         asking = self._asking
         if asking is not None and time.monotonic() - asking[1] >= SLOW_S:
@@ -105,6 +109,16 @@ class Feed:
                 f"{asking[0]}() has not come back for {wording.duration(SLOW_S)}: its server may be away (the training "
                 "goes on)"
             )
+
+    @property
+    def room(self) -> int:
+        """So many reports it takes now without losing one; 0 also when it takes none any more."""
+        return max(0, LIMIT - len(self._waiting)) if self.is_alive else 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything that is put into it may still come out."""
+        return self._thread.is_alive()
 
     @property
     def is_over(self) -> bool:
@@ -219,6 +233,7 @@ class Feed:
             return
         missing = self._turn.asked(partial(source.missing, found, mark, first)) or []
         with self._changed:
+            self._recorded = mark
             if is_recorded(mark, source.mark_of(self._waiting[0])):
                 self._lost = 0  # those before it are recorded too
             left = [report for report in self._waiting if not is_recorded(mark, source.mark_of(report))]

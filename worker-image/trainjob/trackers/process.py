@@ -28,10 +28,13 @@ from trainjob.screen import wording
 from trainjob.session.warm import memory
 from trainjob.trackers import kinds, mlflow_logger, output
 from trainjob.trackers.feed import Feed
+from trainjob.trackers.tracker import Tracker
 from trainjob_api import contract
 
 LOOK_S, BUCKET_LOOK_S = 0.5, 5.0
 """Between two looks at the reports; those at a bucket cost requests."""
+CATCH_UP_S = 0.05
+"""Between two looks at the end, for a tracker that is behind."""
 NICE = 10
 """Behind the ranks, whose cores these are."""
 STORE_S = 5.0
@@ -94,12 +97,35 @@ def end_within(seconds: float, fd: int = 0) -> None:
     threading.Thread(target=watch, name="trainjob-end", daemon=True).start()
 
 
+class Fed:
+    """One tracker, with its own place in the reports: one that falls behind holds no other back, and what it has no
+    room for waits on storage.
+    """
+
+    def __init__(self, tracker: Tracker, context: RunContext, store: Store, attempt: int) -> None:
+        self.feed = Feed(tracker, context, attempt=attempt)
+        self.patience_s = tracker.patience_s
+        self._follower, self._attempt = Follower(store), attempt
+
+    def look(self, run: int, *, final: bool = False) -> bool:
+        """Whether it has all that there is now."""
+        room = self.feed.room
+        found = self._follower.poll(run, self._attempt, final=final, most=room) if room else []
+        for report in found:
+            self.feed.put(report)
+        return len(found) < room
+
+    def rest(self, run: int, *, final: bool) -> None:
+        """All that is left, also what is too much: it counts as lost."""
+        for report in self._follower.poll(run, self._attempt, final=final):
+            self.feed.put(report)
+
+
 class Feeding:
     """Of all trackers of one attempt."""
 
     def __init__(self, words: Sequence[str], context: RunContext, store: Store, attempt: int) -> None:
-        self._follower, self._attempt = Follower(store), attempt
-        self._patience: dict[Feed, float] = {}
+        self._fed: list[Fed] = []
         places: set[tuple[str, str]] = set()
         for word in words:
             try:
@@ -113,22 +139,29 @@ class Feeding:
                 continue
             places.add((type(tracker).__name__, place))
             say(f"{word}: reports go to {place}")
-            self._patience[Feed(tracker, context, attempt=attempt)] = tracker.patience_s
+            self._fed.append(Fed(tracker, context, store, attempt))
 
-    def look(self, run: int, *, final: bool = False) -> bool:
+    def look(self, run: int) -> bool:
         """At the reports that are new. False: nobody is there to be fed here any more."""
-        for report in self._follower.poll(run, self._attempt, final=final):
-            for feed in self._patience:
-                feed.put(report)
-        return not all(feed.is_over for feed in self._patience)
+        for fed in self._fed:
+            fed.look(run)
+        return not all(fed.feed.is_over for fed in self._fed)
 
-    def end(self, *, job_is_over: bool, error: str | None) -> None:
-        """What waits is recorded, for as long as the trackers have patience."""
-        failed = None if error is None else JobFailedError(error)
-        for feed, patience_s in self._patience.items():
-            feed.last(failed, patience_s, closes=job_is_over)
-        for feed in self._patience:
-            feed.wait()
+    def finish(self, run: int, *, job_is_over: bool, error: str | None) -> None:
+        """What is left is recorded, for as long as the trackers have patience."""
+        began, failed = time.monotonic(), None if error is None else JobFailedError(error)
+        behind = self._fed
+        while behind := [fed for fed in behind if not fed.look(run, final=job_is_over) and fed.feed.is_alive]:
+            passed = time.monotonic() - began
+            if all(passed >= fed.patience_s for fed in behind):
+                break
+            time.sleep(CATCH_UP_S)
+        passed = time.monotonic() - began
+        for fed in self._fed:
+            fed.rest(run, final=job_is_over)
+            fed.feed.last(failed, max(0.0, fed.patience_s - passed), closes=job_is_over)
+        for fed in self._fed:
+            fed.feed.wait()
 
 
 def say(text: str) -> None:
@@ -142,8 +175,7 @@ def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
         if word.wait(look_s):
             break
     job_is_over, error = word.ending
-    feeding.look(run, final=job_is_over)
-    feeding.end(job_is_over=job_is_over, error=error)
+    feeding.finish(run, job_is_over=job_is_over, error=error)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
