@@ -122,6 +122,12 @@ RULES = (
     ),
     Rule(
         ("spec",),
+        f"!has(self.tracking) || !self.tracking.exists(t, t.matches('{contract.TRACKERS_NO_FOLDER}'))",
+        "tracking by csv or tensorboard must name a folder on a volume, such as csv=/logs/job: no URI, and no ~",
+        ".tracking",
+    ),
+    Rule(
+        ("spec",),
         "!has(self.elastic) || (self.elastic.minWorkers <= self.workers && self.workers <= self.elastic.maxWorkers)",
         "workers must be from elastic.minWorkers to elastic.maxWorkers: it is the wished number of workers, usually "
         "maxWorkers",

@@ -503,7 +503,10 @@ HANG_DEFAULT: Literal["Restart", "Report", "Off"] = "Report"
 TRACKERS = ("csv", "tensorboard", "mlflow", "wandb")
 """What spec.tracking and `--track` name, as KIND or KIND=WHERE."""
 TRACKERS_OF_FILES = TRACKERS[:2]
-TRACKING_PATTERN = f"^({'|'.join(TRACKERS)})(=.+)?$"
+TRACKING_PATTERN = f"^({'|'.join(TRACKERS)})(=[^\\x00-\\x1f\\x7f]+)?$"
+"""Such a word is an argument of a program, and stands in the log as one line."""
+TRACKERS_NO_FOLDER = f"^({'|'.join(TRACKERS_OF_FILES)})=(~|[A-Za-z][A-Za-z0-9+.-]*://)"
+"""Words of trackers of files that name no folder: a URI, or a home, which nothing between here and there looks up."""
 IMPORTED = "imported.json"
 """In a pod's work folder: what its first rank had imported by its first step."""
 KEEP = "--keep"

@@ -152,12 +152,21 @@ def _wanted(kind: str, value: Any, details: ErrorDetails) -> str:
         case "too_long" | "string_too_long":
             return f"must have at most {limits['max_length']} {'items' if kind == 'too_long' else 'characters'}"
         case "string_pattern_mismatch" if limits["pattern"] == contract.TRACKING_PATTERN:
-            return f"must be one of {', '.join(contract.TRACKERS)}, or that and where: {contract.TRACKERS[0]}=/logs"
+            return _tracker(str(value))
         case "string_pattern_mismatch":
             return "must be the name of a module, such as torch.nn"
         case _ if kind.startswith("datetime"):
             return "must be a time such as 2026-01-31T12:00:00Z"
     return WANTED.get(kind, details["msg"])
+
+
+def _tracker(word: str) -> str:
+    kind, _, where = word.partition("=")
+    if kind in contract.TRACKERS and where:
+        return "must be text without control characters"
+    near = None if kind in contract.TRACKERS else nearest(kind, contract.TRACKERS)
+    wanted = f"must be one of {', '.join(contract.TRACKERS)}, or that and where: {contract.TRACKERS[0]}=/logs"
+    return wanted + (f"; did you mean {near}?" if near else "")
 
 
 def _one_of(choices: Sequence[str], value: Any) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trainjob.agent.barriers.barrier import (
     ADMITTING,
     ARRIVING,
+    STOPPED_PATIENCE_S,
     Admit,
     Barrier,
     Commit,
@@ -300,6 +301,113 @@ def test_no_time_out_once_all_have_arrived() -> None:
     assert b.deadline() is None and b.tick(100) == []
 
 
+def test_who_waits_for_a_stopped_rank_is_refused_once_it_had_the_time_to_be_stopped_too() -> None:
+    b = barrier(3, warn_s=4)
+    b.arrive(0, call(0))
+    assert b.stopped(1, (1,), "was stopped by its agent") == []
+    b.arrive(2, call(2))
+    assert b.deadline() == 1 + STOPPED_PATIENCE_S
+    assert b.tick(1 + STOPPED_PATIENCE_S - 0.1) == [], "nor is anybody named as missing"
+    (failed,) = b.tick(1 + STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail)
+    assert (failed.ranks, failed.reason, failed.about) == ((0, 2), contract.FAIL_RANK_GONE, (1,))
+    assert failed.message.startswith("rank 1 was stopped by its agent, but ranks 0, 2 wait for it in report()")
+    assert b.deadline() is None
+
+
+def test_a_call_after_a_stop_waits_for_what_is_left_of_that_time() -> None:
+    b = barrier(2)
+    b.stopped(0, (1,), "was stopped by its agent")
+    assert b.deadline() == STOPPED_PATIENCE_S, "also while nobody calls"
+    assert b.arrive(3, call(0)) == []
+    (failed,) = b.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail) and (failed.ranks, failed.about) == ((0,), (1,))
+
+
+def test_a_call_long_after_a_stop_is_refused_at_once() -> None:
+    b = barrier(2)
+    b.stopped(0, (1,), "was stopped by its agent")
+    assert b.tick(STOPPED_PATIENCE_S) == [] and b.deadline() is None
+    (failed,) = b.arrive(60, call(0))
+    assert isinstance(failed, Fail) and failed.about == (1,)
+
+
+def test_what_a_stopped_rank_had_called_counts() -> None:
+    """Its agent tells of the call after its end, or again after a lost connection."""
+    b = barrier(2)
+    b.stopped(0, (1,), "was stopped by its agent")
+    b.arrive(1, call(0))
+    assert b.arrive(2, call(1)) == [Release(1, REPORT, stop=False, saved=False)]
+    assert b.arrive(3, call(0, 2)) == []
+    (failed,) = b.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail) and (failed.n, failed.about) == (2, (1,))
+
+
+def test_a_rank_that_is_stopped_while_it_waits_fails_the_others_that_wait() -> None:
+    b = barrier(3)
+    b.arrive(0, call(0))
+    b.arrive(0, call(1))
+    b.stopped(0, (1,), "was stopped by its agent")
+    (failed,) = b.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail) and (failed.ranks, failed.about) == ((0,), (1,))
+
+
+def test_a_rank_that_is_stopped_while_it_waits_alone_leaves_a_clean_table() -> None:
+    b = barrier(2)
+    b.arrive(0, call(1))
+    b.stopped(0, (1,), "was stopped by its agent")
+    assert b.tick(STOPPED_PATIENCE_S) == [] and b.current == 0 and b.deadline() is None
+
+
+def test_of_two_stopped_ranks_each_has_its_time_and_those_that_had_it_are_named_together() -> None:
+    b = barrier(4)
+    b.stopped(0, (1,), "was stopped by its agent")
+    b.stopped(4, (2,), "was stopped by its agent")
+    b.stopped(6, (1,), "was stopped by its agent")  # said again, after a lost connection
+    b.arrive(7, call(0))
+    (failed,) = b.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail) and failed.about == (1,)
+    b.tick(STOPPED_PATIENCE_S + 4)
+    (later,) = b.arrive(60, call(3, 2))
+    assert isinstance(later, Fail) and later.about == (1, 2)
+    both = barrier(3)
+    both.stopped(0, (1, 2), "was stopped by its agent")
+    both.arrive(1, call(0))
+    (failed,) = both.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail) and failed.about == (1, 2)
+
+
+def test_a_stop_spares_nobody_who_breaks() -> None:
+    b = barrier(3)
+    b.arrive(0, call(0))
+    b.stopped(0, (1,), "was stopped by its agent")
+    (failed,) = b.ended(2, "was killed by signal 9 (SIGKILL)")
+    assert isinstance(failed, Fail) and failed.about == (2,)
+
+
+def test_a_time_out_that_a_rank_gave_is_kept_for_a_stopped_rank_too() -> None:
+    b = barrier(2)
+    b.stopped(0, (1,), "was stopped by its agent")
+    b.arrive(0, call(0, timeout_s=5))
+    assert b.deadline() == 5
+    (failed,) = b.tick(5)
+    assert isinstance(failed, Fail) and failed.reason == contract.FAIL_TIMEOUT
+
+
+def test_a_stop_does_not_undo_a_save() -> None:
+    b = barrier(2)
+    b.arrive(0, call(0, mode=contract.UPLOAD_ASYNC))
+    b.arrive(0, call(1, mode=contract.UPLOAD_ASYNC))
+    b.stopped(0, (1,), "was stopped by its agent")
+    b.admitted(1)
+    assert b.tick(STOPPED_PATIENCE_S) == []
+    b.staged(0, 1)
+    b.staged(1, 1)
+    b.persisted(0, 1)
+    (released,) = b.persisted(1, 1)
+    assert isinstance(released, Release) and released.saved
+
+
 KINDS = st.sampled_from([REPORT, BARRIER, contract.KIND_BROADCAST])
 MODES = st.sampled_from([None, None, contract.UPLOAD_ASYNC, contract.UPLOAD_SYNC])
 
@@ -317,6 +425,8 @@ class World:
         self.at = [0] * self.size
         self.waiting: dict[int, int] = {}
         self.dead: set[int] = set()
+        self.stopped: dict[int, float] = {}
+        """Those that are dead because their agent ended them: until when nobody is refused for it."""
         self.staged: set[int] = set()
         self.persisted: set[int] = set()
         self.todo: list[tuple[str, int, int]] = []
@@ -337,6 +447,13 @@ class World:
             self.dead.add(rank)
             self.waiting.pop(rank, None)
             self.take(self.barrier.ended(rank, "was killed"))
+
+    def stop(self, rank: int) -> None:
+        if rank not in self.dead:
+            self.dead.add(rank)
+            self.waiting.pop(rank, None)
+            self.stopped[rank] = self.now + STOPPED_PATIENCE_S
+            self.take(self.barrier.stopped(self.now, (rank,), "was stopped by its agent"))
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -366,7 +483,8 @@ class World:
             elif isinstance(output, Fail):
                 self.failed = True
                 for rank in output.ranks:
-                    assert self.waiting.pop(rank, None) is not None, "only who waits is answered"
+                    waited = self.waiting.pop(rank, None)
+                    assert waited is not None or rank in self.stopped, "only who waits, or was stopped while it did"
                     self.at[rank] += 1
                 assert output.message and output.reason
             elif isinstance(output, Warn):
@@ -394,10 +512,12 @@ class World:
 
     def check(self) -> None:
         if self.barrier.phase == ARRIVING:
-            gone = self.dead
+            patient = {rank for rank, until in self.stopped.items() if until > self.now}
+            gone = self.dead - patient
             assert not (gone and self.waiting), f"nobody waits for {gone}"
+            deadline = self.barrier.deadline()
+            assert not patient or (deadline is not None and deadline <= min(self.stopped[rank] for rank in patient))
             if self.timeout_s is not None and self.waiting:
-                deadline = self.barrier.deadline()
                 assert deadline is not None and deadline > self.now
 
 
@@ -428,10 +548,13 @@ def test_any_order_answers_everyone_once_and_hangs_nobody(
         st.tuples(st.just("work"), st.just(0)),
         st.tuples(st.just("wait"), st.integers(1, 40)),
         st.tuples(st.just("end"), st.integers(0, world.size - 1)),
+        st.tuples(st.just("stop"), st.integers(0, world.size - 1)),
     )
+    inputs = {"step": world.step, "end": world.end, "stop": world.stop, "wait": world.wait}
     for what, value in data.draw(st.lists(moves, max_size=60)):
-        {"step": world.step, "end": world.end, "wait": world.wait}.get(what, lambda _: world.work())(value)
+        inputs.get(what, lambda _: world.work())(value)
         world.check()
+    world.wait(STOPPED_PATIENCE_S)
     # Whatever happened: if everyone goes on, nobody is left waiting.
     for _ in range(len(program) + 1):
         for rank in range(world.size):
@@ -445,7 +568,7 @@ def test_any_order_answers_everyone_once_and_hangs_nobody(
 
 CALLS = st.lists(
     st.tuples(
-        st.sampled_from(["together", "ended", "tick", "released"]),
+        st.sampled_from(["together", "ended", "stopped", "tick", "released"]),
         st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True).map(sorted),
         st.integers(1, 3),
         st.sampled_from(["report", "barrier"]),
@@ -464,6 +587,8 @@ def test_ranks_that_arrive_together_are_ranks_that_arrive_one_by_one(calls: list
     for now, (what, ranks, n, kind, timeout_s, mode, stop, step) in enumerate(calls):
         if what == "ended":
             assert one.ended(ranks[0], "ended") == other.ended(ranks[0], "ended")
+        elif what == "stopped":
+            assert one.stopped(float(now), ranks, "ended") == other.stopped(float(now), ranks, "ended")
         elif what == "tick":
             assert one.tick(float(now)) == other.tick(float(now))
         elif what == "released":

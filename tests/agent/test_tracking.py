@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent_rig import Rig, processes_with
+from support.oldest_python import oldest_python
 from support.tuned_agent import entry
 from trainjob_api import contract
 
@@ -27,7 +31,7 @@ SOON = entry(tracking__AGAIN_S=0.1)
 
 def rig(folder: Path, **more: Any) -> Rig:
     spec = {"tracking": [f"csv={folder / 'table'}"]}
-    return Rig(folder, script=LOOP, storage=folder / "store", spec=spec, entry=SOON, **more)
+    return Rig(folder, **{"script": LOOP, "storage": folder / "store", "spec": spec, "entry": SOON, **more})
 
 
 def rows(folder: Path) -> list[str]:
@@ -84,6 +88,83 @@ def test_one_that_cannot_live_is_given_up_and_training_goes_on(tmp_path: Path) -
         made.wait(made.completed, "completed")
         made.exit(0)
         assert made.exit_code(0) == 0
+
+
+def test_one_that_died_just_before_the_end_is_started_for_what_is_left(tmp_path: Path) -> None:
+    with rig(tmp_path, entry=entry(tracking__AGAIN_S=600.0)) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        os.kill(feeders(tmp_path)[0], signal.SIGKILL)
+        made.wait_text(0, "it is started again")
+        for step in (1, 2, 3):
+            go(made, step)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0
+        assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def unread(pid: int) -> int:
+    """Bytes that wait in the pipe that is a process's stdin."""
+    pipe = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+        return int(count)
+    finally:
+        os.close(pipe)
+
+
+def test_one_that_dies_at_the_end_is_started_for_what_is_left(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        (pid,) = feeders(tmp_path)
+        os.kill(pid, signal.SIGSTOP)
+        for step in (1, 2, 3):
+            go(made, step)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        made.wait(lambda: unread(pid), "it is told of the end")
+        os.kill(pid, signal.SIGKILL)
+        assert made.exit_code(0) == 0
+        assert "the process that feeds the trackers ended with signal 9; it is started again" in made.text(0)
+        assert rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_what_cannot_be_started_costs_the_training_nothing(tmp_path: Path) -> None:
+    """No program takes an argument with a zero byte."""
+    with rig(tmp_path, spec={"tracking": ["csv=/a\0b"]}) as made:
+        for step in (1, 2, 3):
+            go(made, step)
+        made.run(1)
+        made.wait_text(0, "the process that feeds the trackers cannot be started")
+        made.wait(made.completed, "completed")
+        made.wait_text(0, "it is not started again before the next attempt")
+        made.exit(0)
+        assert made.exit_code(0) == 0
+        assert made.text(0).count("the process that feeds the trackers cannot be started") == 3
+
+
+def test_an_image_whose_python_is_too_old_for_trackers_trains_without_them(tmp_path: Path) -> None:
+    python = oldest_python()
+    with rig(tmp_path, python=python, command=[python, "train.py"], entry=("-m", "trainjob.agent")) as made:
+        for step in (1, 2, 3):
+            go(made, step)
+        made.run(1)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0
+        text = made.text(0)
+        assert text.count("spec.tracking") == 1 and "Python 3.10 or newer" in text and "Traceback" not in text
+
+
+def test_an_agent_that_is_killed_leaves_none_behind(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        made.run(1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        made.agents[0].process.kill()
+        made.exit_code(0)
+        made.wait(lambda: feeders(tmp_path) == [], "it is gone")
 
 
 @pytest.mark.parametrize("hangs", [signal.SIGSTOP, None])

@@ -92,6 +92,7 @@ def test_what_cannot_run_is_refused_with_its_field_and_not_created(user: User, f
         (["../outside.py", "--image", "x"], "is not inside"),
         (["train.py", "--image", "x", "--storage", "/data/runs"], "is on no volume of the pods"),
         (["train.py", "--image", "x", "--storage", "data", "--volume", "claim:/data"], "is on no volume"),
+        (["train.py", "--image", "x", "--track", "csv=/logs"], "--track csv=/logs is on no volume of the pods"),
         (["train.py", "--image", "x", "--volume", "claim"], "is not CLAIM:/PATH"),
         (["train.py", "--image", "x", "--workers", "0"], "'0' is no number of workers: give 4, or 2-8"),
         (

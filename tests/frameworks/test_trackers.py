@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
 from support.spoken import said
+from trackers.test_feed import reported
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.trackers import MLflowLogger, WandbLogger
+from trainjob.trackers.feed import Feed
 
 LIMIT_S = 500
 JOB = """
@@ -94,6 +99,29 @@ def test_mlflow_has_one_run_for_all_attempts_and_starts(tmp_path: Path, monkeypa
     assert [(int(one.value), one.step) for one in begun] == [(1, 1), (2, 3), (1, 6)]
 
 
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed: make test-frameworks")
+def test_mlflow_hears_of_a_jobs_end_also_without_another_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside rank 0's agent there is a process for each attempt, and the last attempts may break before they report."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    from mlflow.tracking import MlflowClient
+
+    place = f"file://{tmp_path}/mlruns"
+    (tmp_path / "job").mkdir()
+    context = RunContext(name="job", path=str(tmp_path / "job"), run_config=None, scaling_config=None)
+    for attempt, over in ((1, False), (2, True)):
+        fed = Feed(MLflowLogger(place), context, attempt=attempt)
+        fed.put(reported(1))
+        fed.end(ValueError("unlucky") if over else None, LIMIT_S, closes=over)
+    client = MlflowClient(place)
+    experiment = client.get_experiment_by_name("trainjob")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED"
+    assert len(client.get_metric_history(run.info.run_id, "loss")) == 1
+
+
 def records(data: bytes) -> Iterator[bytes]:
     """Those of a .wandb file that is smaller than one block: its head, then checksum, length, kind and data of each."""
     assert data.startswith(b":W&B") and len(data) < 32 * 1024
@@ -128,3 +156,35 @@ def test_wandb_has_one_run_offline(tmp_path: Path) -> None:
                 rows.append((int(items["trainjob/step"]), int(items["trainjob/attempt"]), float(items["loss"])))
     assert len(ids) == 1 and codes == [1, 0]
     assert rows == [(n, a, 60.0 / n) for n, a in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 2), (6, 1), (7, 1))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed: make test-frameworks")
+def test_wandb_takes_two_projects_of_one_training_in_one_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = RunContext(name="job", path=str(tmp_path), run_config=None, scaling_config=None)
+    loggers = [WandbLogger(project, mode="offline") for project in ("a", "b")]
+    assert len({logger.place(context) for logger in loggers}) == 2
+    feeds = [Feed(logger, context) for logger in loggers]
+    for fed in feeds:
+        fed.put(reported(1))
+    for fed in feeds:
+        fed.end(None, HANG_S)
+    assert "did not reach it" not in capsys.readouterr().err
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed: make test-frameworks")
+def test_wandb_is_tried_anew_where_its_server_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B keeps the name of a run that it could not begin, and refuses it from then on."""
+    import wandb
+
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    settings = wandb.Settings(console="off", silent=True, init_timeout=3, base_url="http://127.0.0.1:9")
+    logger = WandbLogger("p", mode="online", settings=settings)
+    context = RunContext(name="job", path=str(tmp_path), run_config=None, scaling_config=None)
+    for _ in range(2):
+        with pytest.raises(wandb.errors.CommError, match="connection refused"):
+            logger.open(context, reported(1))

@@ -98,6 +98,17 @@ def test_attempts_follow_each_other(folder: Folder) -> None:
     assert shown(follower.poll(1, 3)) == [(1, None), (2, None)]
 
 
+def test_so_many_at_most_and_the_others_with_the_next_look(folder: Folder) -> None:
+    folder.report(1, 1)
+    folder.report(1, 2)
+    folder.report(2, 3)
+    follower = Follower(open_store(str(folder.path)))
+    assert shown(follower.poll(1, 2, most=1)) == [(1, None)]
+    assert shown(follower.poll(1, 2, most=0)) == []
+    assert shown(follower.poll(1, 2, most=2)) == [(2, None), (3, None)]
+    assert shown(follower.poll(1, 2, most=9)) == []
+
+
 def test_a_torn_line_is_left_for_the_next_look(folder: Folder) -> None:
     follower = Follower(open_store(str(folder.path)))
     folder.report(1, 1)
@@ -145,3 +156,36 @@ def test_a_run_that_goes_on_from_another_belongs_to_the_training_that_began_ther
     folder = Folder(job.folder)
     folder.report(1, 2, run=2)
     assert [(one.run, one.first_run) for one in Follower(job.store).poll(2, 1)] == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"checkpoint": 7},
+        {"checkpoint": "x"},
+        {"checkpoint": {"id": 1}},
+        {"position": "x"},
+        {"position": [1]},
+        {"metrics": [1]},
+        {"metrics": "abc"},
+        {"ranks": "abc"},
+        {"ranks": [1]},
+        {"ranks": 1},
+    ],
+)
+def test_a_row_that_makes_no_sense_is_none(folder: Folder, row: dict[str, Any]) -> None:
+    folder.report(1, 1)
+    folder.report(1, 2)
+    folder.rows[1][-1].update(row)
+    folder.report(1, 3)
+    assert shown(Follower(open_store(str(folder.path))).poll(1, 1)) == [(1, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, "\udcff", '{"kind": "report"', "7", "null"], ids=["deep", "bytes", "torn", "number", "null"]
+)
+def test_a_line_that_is_no_row_is_none(folder: Folder, line: str) -> None:
+    folder.report(1, 1)
+    with (folder.path / "history" / "1-1.jsonl").open("ab") as file:
+        file.write(line.encode("utf-8", "surrogateescape") + b"\n" + json.dumps(folder.rows[1][0]).encode() + b"\n")
+    assert shown(Follower(open_store(str(folder.path))).poll(1, 1)) == [(1, None), (1, None)]

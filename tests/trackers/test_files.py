@@ -46,6 +46,15 @@ def test_a_training_that_begins_anew_takes_the_file(tmp_path: Path) -> None:
     assert [row["report"] for row in table(tmp_path)] == ["1"]
 
 
+@pytest.mark.parametrize("torn", ["3,30,,1003.0,1,13.0", "2,20", "1", "x"])
+def test_a_line_that_a_kill_has_torn_is_no_report(tmp_path: Path, torn: str) -> None:
+    record(CSVLogger(tmp_path), (1, 1), (2, 1))
+    with open(tmp_path / "metrics.csv", "a", encoding="utf-8") as file:
+        file.write(torn)
+    record(CSVLogger(tmp_path), (4, 1))
+    assert [row["report"] for row in table(tmp_path)] == ["1", "2", "4"]
+
+
 def test_event_records_are_framed_with_the_checksum_that_readers_compute() -> None:
     # RFC 3720, B.4: CRC-32C of 32 zero bytes, and of 123456789 (the polynomial's check value).
     assert event_file.crc32c(bytes(32)) == 0x8A9136AA

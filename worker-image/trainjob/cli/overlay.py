@@ -7,6 +7,7 @@ pure.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from trainjob_api.validation import InvalidTrainJob, parse_trainjob
 Document = dict[str, Any]
 _ELASTIC = "spec.elastic"
 _ALLOWED = f"{_ELASTIC}.allowedSizes"
+_ITEM = re.compile(r"\[\d+\]$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +135,9 @@ def _given(options: Options) -> Mapping[str, Given]:
 
 def _flags(problem: Problem, given: Mapping[str, Given]) -> list[str]:
     """The options that brought what a problem is about: the one for its field, or those that made all of its map."""
-    if problem.field in given:
-        return [given[problem.field].flag]
-    if problem.field.startswith("spec.tracking.") and "spec.tracking" in given:
-        return [given["spec.tracking"].flag]
+    of_list = _ITEM.sub("", problem.field)
+    if of_list in given:
+        return [given[of_list].flag]
     if problem.field.startswith(f"{_ALLOWED}[") and f"{_ELASTIC}.minWorkers" in given:
         return [given[f"{_ELASTIC}.minWorkers"].flag]
     parts = problem.value if isinstance(problem.value, dict) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,10 +64,12 @@ class CSVLogger(tracker.Tracker):
     def _lines(self) -> tuple[list[dict[str, Any]], list[str]]:
         try:
             with open(self._path, newline="", encoding="utf-8") as file:
-                reader = csv.DictReader(file)
-                return list(reader), list(reader.fieldnames or ())
+                text = file.read()
         except FileNotFoundError:
             return [], []
+        whole, end, _ = text.rpartition("\n")  # behind it is what a kill in the middle of a write has left
+        reader = csv.DictReader(io.StringIO(whole + end, newline=""))
+        return list(reader), list(reader.fieldnames or ())
 
     def _rewrite(self, rows: Sequence[Mapping[str, Any]], columns: list[str]) -> None:
         part = f"{self._path}.part"

@@ -7,18 +7,18 @@ several processes that follow one training one feeds, see `claim`: the others st
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext
-from trainjob.screen import streams, wording
-from trainjob.trackers import source
+from trainjob.screen import wording
+from trainjob.trackers import output, source
 from trainjob.trackers.claim import Mark, is_recorded
 from trainjob.trackers.turn import Limits, Turn, TurnOver
 
@@ -26,7 +26,8 @@ LIMIT = 10_000
 """Reports that may wait; beyond it the oldest are lost, which is said at the end."""
 RETRY_S = (1.0, 30.0)
 """After a failure: the first pause, and the longest."""
-
+SLOW_S = 15.0
+"""A call of a tracker that takes longer is told: a library may try for minutes before it says what is wrong."""
 TRIES_AT_END = 3
 """So often what waits is tried once nothing more comes."""
 
@@ -43,6 +44,8 @@ class Recorder(Protocol):
     def write(self, reports: Sequence[Report]) -> None: ...
 
     def leave(self) -> None: ...
+
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None: ...
 
     def close(self, error: BaseException | None) -> None: ...
 
@@ -63,6 +66,9 @@ class Feed:
         self._recorder, self._context, self._name = recorder, context, type(recorder).__name__
         self._first_retry_s, self._longest_retry_s = retry_s
         self._waiting: deque[Report] = deque()
+        self._newest: Report | None = None
+        self._recorded: Mark | None = None
+        """What those before have recorded."""
         self._changed = threading.Condition()
         self._ended = False
         self._error: BaseException | None = None
@@ -70,7 +76,7 @@ class Feed:
         self._attempt: int | None = None
         self._lost = 0
         self._said: set[str] = set()
-        self._limits = limits
+        self._limits = limits or Limits()
         self._ordinal = source.next_ordinal(context.run_id, self._name)
         self._turn: Turn | None = None
         self._began = False
@@ -78,6 +84,9 @@ class Feed:
         self._over = False
         """Another process feeds it."""
         self._left_behind = False
+        self._patience_s, self._until = 0.0, 0.0
+        self._asking: tuple[str, float] | None = None
+        """The tracker's method that is at work, since when."""
         self._thread = threading.Thread(target=self._work, name=f"trainjob-{self._name}", daemon=True)
         self._thread.start()
 
@@ -86,11 +95,30 @@ class Feed:
         with self._changed:
             if self._over:
                 return
+            self._newest = report
+            if is_recorded(self._recorded, source.mark_of(report)):
+                return
             if len(self._waiting) >= LIMIT:
                 self._waiting.popleft()
                 self._lost += 1
             self._waiting.append(report)
             self._changed.notify()
+        asking = self._asking
+        if asking is not None and time.monotonic() - asking[1] >= SLOW_S:
+            self._say(
+                f"{asking[0]}() has not come back for {wording.duration(SLOW_S)}: its server may be away (the training "
+                "goes on)"
+            )
+
+    @property
+    def room(self) -> int:
+        """So many reports it takes now without losing one; 0 also when it takes none any more."""
+        return max(0, LIMIT - len(self._waiting)) if self.is_alive else 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything that is put into it may still come out."""
+        return self._thread.is_alive()
 
     @property
     def is_over(self) -> bool:
@@ -101,15 +129,28 @@ class Feed:
         """Nothing more comes: what waits is recorded, for at most `patience_s`. `closes`: the run is over, too; else
         another process goes on with it.
         """
+        self.last(error, patience_s, closes=closes)
+        self.wait()
+
+    def last(self, error: BaseException | None, patience_s: float, *, closes: bool = True) -> None:
+        """The same without waiting: so several have the same time."""
         with self._changed:
             self._ended, self._error, self._closes = True, error, closes
+            self._patience_s, self._until = patience_s, time.monotonic() + patience_s
             self._changed.notify()
-        self._thread.join(patience_s)
+
+    def wait(self) -> None:
+        """For what waits, after `last`."""
+        self._thread.join(max(0.0, self._until - time.monotonic()))
         source.free_ordinal(self._context.run_id, self._name, self._ordinal)
         hangs = self._left_behind = self._thread.is_alive()
+        asking = self._asking
+        where = "" if asking is None else f" ({asking[0]}() has not come back)"
         missing = len(self._waiting) + self._lost
         if hangs:
-            self._say(f"it has not come to its end within {wording.duration(patience_s)} and is not waited for")
+            self._say(
+                f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for{where}"
+            )
         if missing:
             self._say(f"{wording.count(missing, 'report')} did not reach it; `tj history` has all")
 
@@ -128,13 +169,15 @@ class Feed:
             except MissingLibraryError as error:
                 self._say(str(error))
                 return
-            except Exception as error:  # whatever a tracker's library raises
+            except BaseException as error:  # whatever a tracker's library raises: some exit, native ones panic
                 self._say(f"{type(error).__name__}: {str(error).strip()} (the training goes on, this is tried again)")
+                if last and left == TRIES_AT_END:
+                    pause = self._first_retry_s  # it may have been away for long: now there is little time
                 left -= last
                 if not left:
                     return
                 if last:
-                    time.sleep(pause)
+                    self._limits.pause(pause)
                 with self._changed:
                     self._changed.wait_for(lambda: self._ended, timeout=pause)
                 pause = min(2 * pause, self._longest_retry_s)
@@ -157,12 +200,15 @@ class Feed:
             rows = list(group)
             self._check()
             if not self._opened:
-                self._recorder.open(self._context, rows[0])
+                with self._asked("open"):
+                    self._recorder.open(self._context, rows[0])
                 self._opened, self._attempt = True, attempt
             elif attempt != self._attempt:
-                self._recorder.restart(rows[0])
+                with self._asked("restart"):
+                    self._recorder.restart(rows[0])
                 self._attempt = attempt
-            self._recorder.write(rows)
+            with self._asked("write"):
+                self._recorder.write(rows)
             with self._changed:
                 for row in rows:
                     if self._waiting and self._waiting[0] is row:
@@ -187,6 +233,7 @@ class Feed:
             return
         missing = self._turn.asked(partial(source.missing, found, mark, first)) or []
         with self._changed:
+            self._recorded = mark
             if is_recorded(mark, source.mark_of(self._waiting[0])):
                 self._lost = 0  # those before it are recorded too
             left = [report for report in self._waiting if not is_recorded(mark, source.mark_of(report))]
@@ -211,24 +258,35 @@ class Feed:
         try:
             if self._opened and not self._left_behind:
                 self._recorder.leave()
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
         finally:
             if self._turn is not None:
                 self._turn.leave()
 
     def _close(self) -> None:
-        if not self._opened:
-            return
         try:
-            if self._closes:
-                self._recorder.close(self._error)
-            else:
-                self._recorder.leave()
-        except Exception as error:  # as above
+            if self._opened and self._closes:
+                with self._asked("close"):
+                    self._recorder.close(self._error)
+            elif self._opened:
+                with self._asked("leave"):
+                    self._recorder.leave()
+            elif self._closes and self._newest is not None:
+                with self._asked("settle"):
+                    self._recorder.settle(self._context, self._newest, self._error)
+        except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
+
+    @contextmanager
+    def _asked(self, method: str) -> Iterator[None]:
+        self._asking = method, time.monotonic()
+        try:
+            yield
+        finally:
+            self._asking = None
 
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            streams.write(sys.stderr, f"tj  | {self._name}: {text}")
+            output.say(self._name, text)

@@ -16,6 +16,9 @@ _NAMELESS = re.compile(r"[^\w\-./ :]")
 _BATCH = 1000
 """Metrics in a call, at most: MLflow's limit."""
 _PARAMETERS = 100
+SOON = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""Environment of a process in which MLflow is a tracker's alone: it tries for minutes before it says that its server is
+away, and the feed tries again anyway."""
 
 
 class MLflowLogger(tracker.Tracker):
@@ -55,17 +58,11 @@ class MLflowLogger(tracker.Tracker):
     def open(self, run_context: RunContext, first: Report) -> None:
         """Finds the run of this training, or makes it."""
         from mlflow.entities import Param
-        from mlflow.tracking import MlflowClient
 
-        self._client = MlflowClient(self._uri_for(run_context))
-        experiment = self._experiment_id(
-            self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "trainjob",
-        )
-        training = tracker.training_of(run_context, first)
-        found = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{training}'", max_results=1)
+        experiment, training, found = self._found(run_context, first)
         # Where the storage is not seen nobody knows whether it is the same training: one that begins is another.
-        if found and (first.first_run is not None or first.position > 1):
-            self._run = found[0].info.run_id
+        if found is not None and (first.first_run is not None or first.position > 1):
+            self._run = found
             self._client.update_run(self._run, status="RUNNING")
         else:
             tags = {_TAG: training, "trainjob.folder": run_context.path, **(self._tags or {})}
@@ -85,10 +82,29 @@ class MLflowLogger(tracker.Tracker):
         """In as few calls as MLflow takes."""
         self._log([(report, *pair) for report in reports for pair in tracker.numbers(report).items()])
 
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None:
+        """Says how it ended."""
+        _, _, found = self._found(run_context, last)
+        if found is not None:
+            self._run = found
+            self.close(error)
+
     def close(self, error: BaseException | None) -> None:
         """Says how it ended."""
         ends = {True: "FINISHED", False: "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"}
         self._client.set_terminated(self._run, ends[error is None])
+
+    def _found(self, run_context: RunContext, report: Report) -> tuple[str, str, str | None]:
+        """The experiment, the training's tag, and the run that has it."""
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient(self._uri_for(run_context))
+        experiment = self._experiment_id(
+            self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "trainjob",
+        )
+        training = tracker.training_of(run_context, report)
+        found = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{training}'", max_results=1)
+        return experiment, training, str(found[0].info.run_id) if found else None
 
     def _log(self, rows: list[tuple[Report, str, float]]) -> None:
         from mlflow.entities import Metric

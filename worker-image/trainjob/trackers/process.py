@@ -4,7 +4,7 @@
 There is one for each attempt that it leads. It reads the reports on the job's storage, as they are written
 there, so that whatever a tracker does touches neither the training nor the agent. On stdin the agent says how the job
 ended: a line of JSON, `{"error": null}` or with the reason; without one, stdin's end is the attempt's, and another
-process goes on. What it says goes to stderr, the pod's log.
+process goes on. It ends soon after that, whatever hangs in it. What it says goes to stderr, the pod's log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import select
-import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -24,13 +24,17 @@ from trainjob.checkpoint.stores.store import Store
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.outcome.reports import Follower
-from trainjob.screen import streams
-from trainjob.trackers import kinds
+from trainjob.screen import wording
+from trainjob.session.warm import memory
+from trainjob.trackers import kinds, mlflow_logger, output
 from trainjob.trackers.feed import Feed
+from trainjob.trackers.tracker import Tracker
 from trainjob_api import contract
 
 LOOK_S, BUCKET_LOOK_S = 0.5, 5.0
 """Between two looks at the reports; those at a bucket cost requests."""
+CATCH_UP_S = 0.05
+"""Between two looks at the end, for a tracker that is behind."""
 NICE = 10
 """Behind the ranks, whose cores these are."""
 STORE_S = 5.0
@@ -78,37 +82,91 @@ class Stdin:
         return (True, json.loads(line).get("error")) if complete else (False, None)
 
 
+def end_within(seconds: float, fd: int = 0) -> None:
+    """From the agent's word on. A storage that hangs gives back neither a thread that reads it nor, at Python's end,
+    the process. Waits in a thread of its own.
+    """
+
+    def watch() -> None:
+        select.select([fd], [], [])  # once it has ended it stays readable
+        time.sleep(seconds)
+        say(f"it has not come to its end within {wording.duration(seconds)}: what is left is given up")
+        time.sleep(output.DRAIN_S)
+        os._exit(contract.EXIT_OK)
+
+    threading.Thread(target=watch, name="trainjob-end", daemon=True).start()
+
+
+class Fed:
+    """One tracker, with its own place in the reports: one that falls behind holds no other back, and what it has no
+    room for waits on storage.
+    """
+
+    def __init__(self, tracker: Tracker, context: RunContext, store: Store, attempt: int) -> None:
+        self.feed = Feed(tracker, context, attempt=attempt)
+        self.patience_s = tracker.patience_s
+        self._follower, self._attempt = Follower(store), attempt
+
+    def look(self, run: int, *, final: bool = False) -> bool:
+        """Whether it has all that there is now."""
+        room = self.feed.room
+        found = self._follower.poll(run, self._attempt, final=final, most=room) if room else []
+        for report in found:
+            self.feed.put(report)
+        return len(found) < room
+
+    def rest(self, run: int, *, final: bool) -> None:
+        """All that is left, also what is too much: it counts as lost."""
+        for report in self._follower.poll(run, self._attempt, final=final):
+            self.feed.put(report)
+
+
 class Feeding:
     """Of all trackers of one attempt."""
 
     def __init__(self, words: Sequence[str], context: RunContext, store: Store, attempt: int) -> None:
-        self._follower, self._attempt = Follower(store), attempt
-        self._patience: dict[Feed, float] = {}
+        self._fed: list[Fed] = []
+        places: set[tuple[str, str]] = set()
         for word in words:
             try:
                 tracker = kinds.made(word)
             except (MissingLibraryError, ValueError) as error:
                 say(f"{word}: {error} (the training goes on without it)")
                 continue
-            self._patience[Feed(tracker, context, attempt=attempt)] = tracker.patience_s
+            place = tracker.place(context)
+            if (type(tracker).__name__, place) in places:
+                say(f"{word}: another tracker writes to the same place, {place}; it is fed once")
+                continue
+            places.add((type(tracker).__name__, place))
+            say(f"{word}: reports go to {place}")
+            self._fed.append(Fed(tracker, context, store, attempt))
 
-    def look(self, run: int, *, final: bool = False) -> bool:
+    def look(self, run: int) -> bool:
         """At the reports that are new. False: nobody is there to be fed here any more."""
-        for report in self._follower.poll(run, self._attempt, final=final):
-            for feed in self._patience:
-                feed.put(report)
-        return not all(feed.is_over for feed in self._patience)
+        for fed in self._fed:
+            fed.look(run)
+        return not all(fed.feed.is_over for fed in self._fed)
 
-    def end(self, *, job_is_over: bool, error: str | None) -> None:
-        """What waits is recorded, for as long as the trackers have patience."""
-        failed = None if error is None else JobFailedError(error)
-        for feed, patience_s in self._patience.items():
-            feed.end(failed, patience_s, closes=job_is_over)
+    def finish(self, run: int, *, job_is_over: bool, error: str | None) -> None:
+        """What is left is recorded, for as long as the trackers have patience."""
+        began, failed = time.monotonic(), None if error is None else JobFailedError(error)
+        behind = self._fed
+        while behind := [fed for fed in behind if not fed.look(run, final=job_is_over) and fed.feed.is_alive]:
+            passed = time.monotonic() - began
+            if all(passed >= fed.patience_s for fed in behind):
+                break
+            time.sleep(CATCH_UP_S)
+        passed = time.monotonic() - began
+        for fed in self._fed:
+            fed.rest(run, final=job_is_over)
+            fed.feed.last(failed, max(0.0, fed.patience_s - passed), closes=job_is_over)
+        for fed in self._fed:
+            fed.feed.wait()
 
 
 def say(text: str) -> None:
     """In the pod's log."""
-    streams.write(sys.stderr, f"tj  | tracking: {text}")
+    output.say("tracking", text)
 
 
 def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
@@ -117,8 +175,7 @@ def follow(feeding: Feeding, word: Word, run: int, look_s: float) -> None:
         if word.wait(look_s):
             break
     job_is_over, error = word.ending
-    feeding.look(run, final=job_is_over)
-    feeding.end(job_is_over=job_is_over, error=error)
+    feeding.finish(run, job_is_over=job_is_over, error=error)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -128,18 +185,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.add_argument(name, required=True)
     for name in ("--run", "--attempt"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--ends-within", type=float, required=True)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args(argv)
-    in_bucket = args.storage.startswith("s3://")
-    if in_bucket:
-        packages.use()
-    os.nice(NICE)
-    os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
-    context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
-    feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
-    follow(feeding, Stdin(), args.run, BUCKET_LOOK_S if in_bucket else LOOK_S)
+    with output.bounded():
+        in_bucket = args.storage.startswith("s3://")
+        if in_bucket:
+            packages.use()
+        end_within(args.ends_within)
+        for variable, value in mlflow_logger.SOON.items():
+            os.environ.setdefault(variable, value)
+        memory.go_first()
+        os.nice(NICE)
+        os.chdir(args.folder)  # the user's, for folders that a tracker is given: nothing is imported from there
+        context = RunContext(name=args.name, path=args.storage, run_config=None, scaling_config=None)
+        feeding = Feeding(args.words, context, open_store(args.storage, STORE_S), args.attempt)
+        follow(feeding, Stdin(), args.run, BUCKET_LOOK_S if in_bucket else LOOK_S)
     # A tracker that hangs has a thread of its own, which is not waited for.
-    sys.stderr.flush()
     os._exit(contract.EXIT_OK)
 
 

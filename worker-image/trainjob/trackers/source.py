@@ -11,7 +11,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.handover.callbacks import Report, RunContext
-from trainjob.launch.outcome.reports import report_of
+from trainjob.launch.outcome.reports import makes_sense, report_of
 from trainjob.trackers import claim
 from trainjob.trackers.claim import Mark
 
@@ -70,5 +70,5 @@ def missing(store: Store, mark: Mark, first: Report) -> list[Report]:
     if not claim.has_gap(mark, begins, first.first_run):
         return []
     rows = catalogue.lineage_history(store, first.run, [])
-    found = [report_of(row, None, first.first_run) for row in rows if row.get("kind") == "report"]
+    found = [report_of(row, None, first.first_run) for row in rows if makes_sense(row) and row.get("kind") == "report"]
     return [report for report in found if claim.is_missing(mark, mark_of(report), begins, first.first_run)]

@@ -48,6 +48,11 @@ class Tracker(UserCallback):
     def leave(self) -> None:
         """Another process feeds this training from now on, and says how it ends: let go of what is held here."""
 
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None:
+        """Instead of `open` and `close`, where another process has written all reports up to `last` and had not heard
+        of the end: the run is over.
+        """
+
     def close(self, error: BaseException | None) -> None:
         """The run is over; `error` is what `fit()` raises."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import netrc
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +14,9 @@ from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.trackers import tracker
 
 _STEP, _ATTEMPT = "trainjob/step", "trainjob/attempt"
+_OPENING = threading.Lock()
+_OPEN: set[object] = set()
+"""Runs of this process that are W&B's now; both for what `_begun` does when one cannot be begun."""
 
 
 class WandbLogger(tracker.Tracker):
@@ -48,11 +53,14 @@ class WandbLogger(tracker.Tracker):
         self._run: Any = None
 
     def place(self, run_context: RunContext) -> str:
-        """The folder of an offline run, else the project."""
+        """The project, and the folder of an offline run."""
+        place = f"Weights & Biases, project {self._project()}"
         if self._mode() == "offline":
-            return os.path.join(tracker.folder_of(self._folder, run_context, ""), "wandb") + " (offline)"
-        project = self._arguments["project"] or os.environ.get("WANDB_PROJECT") or "uncategorized"
-        return f"Weights & Biases, project {project}"
+            place += f" (offline, in {os.path.join(tracker.folder_of(self._folder, run_context, ''), 'wandb')})"
+        return place
+
+    def _project(self) -> str:
+        return str(self._arguments["project"] or os.environ.get("WANDB_PROJECT") or "uncategorized")
 
     def _mode(self) -> str | None:
         chosen = self._arguments["mode"] or os.environ.get("WANDB_MODE") or (None if _has_key() else "offline")
@@ -70,7 +78,7 @@ class WandbLogger(tracker.Tracker):
             console="off", silent=True, x_disable_stats=True, finish_timeout=max(self.patience_s, 1.0)
         )
         given = {
-            "id": tracker.training_of(run_context, first),
+            "id": self._id(run_context, first),
             "name": self._name or run_context.name,
             "config": tracker.settings(run_context),
             "settings": settings,
@@ -78,7 +86,7 @@ class WandbLogger(tracker.Tracker):
             "mode": mode,
         }
         # A run that the program has of its own stays as it is.
-        self._run = wandb.init(dir=folder, resume="allow", reinit="create_new", **given)
+        self._run = _begun({"dir": folder, "resume": "allow", "reinit": "create_new", **given})
         self._run.define_metric(_STEP)
         self._run.define_metric("*", step_metric=_STEP)
 
@@ -94,13 +102,45 @@ class WandbLogger(tracker.Tracker):
 
     def leave(self) -> None:
         """Sends what W&B has of this process."""
-        if self._run is not None:
-            self._run.finish(exit_code=0)
+        self._finish(0)
+
+    def settle(self, run_context: RunContext, last: Report, error: BaseException | None) -> None:
+        """Says how it ended."""
+        self.open(run_context, last)
+        self.close(error)
 
     def close(self, error: BaseException | None) -> None:
         """Says how it ended."""
+        self._finish(0 if error is None else 255 if isinstance(error, KeyboardInterrupt) else 1)
+
+    def _finish(self, code: int) -> None:
         if self._run is not None:
-            self._run.finish(exit_code=0 if error is None else 255 if isinstance(error, KeyboardInterrupt) else 1)
+            self._run.finish(exit_code=code)
+            _OPEN.discard(self._run)
+
+    def _id(self, run_context: RunContext, report: Report) -> str:
+        """The same for all runs and attempts of one training; in one process W&B takes no id twice, also not for
+        another project.
+        """
+        place = f"{tracker.training_of(run_context, report)}#{self._arguments['entity']}/{self._project()}"
+        return hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def _begun(given: dict[str, Any]) -> Any:
+    """The run of `wandb.init`. W&B keeps the id of one that it could not begin and refuses it from then on, until all
+    of it in this process is torn down: which is done where nobody else has a run.
+    """
+    import wandb
+
+    with _OPENING:
+        try:
+            run = wandb.init(**given)
+        except Exception:
+            if wandb.run is None and not _OPEN:
+                wandb.teardown()
+            raise
+        _OPEN.add(run)
+        return run
 
 
 def _has_key() -> bool:

@@ -83,6 +83,9 @@ STAGING = "staging"
 PERSISTING = "persisting"
 COMMITTING = "committing"
 
+STOPPED_PATIENCE_S = 10.0
+"""So long ranks wait for one that its agent was told to end: they are about to be ended too, without a traceback."""
+
 
 class Barrier:
     """All inputs return what is to be done now, in order."""
@@ -92,6 +95,8 @@ class Barrier:
         self._indices = tuple(indices)
         self._warn_s = warn_s
         self._ended: Dict[int, str] = {}
+        self._stopped: Dict[int, Tuple[float, str]] = {}
+        """Ranks that their agent ended: until when nobody is refused for it, and how they ended."""
         self._calls = Calls()
         self._phase = ARRIVING
         self._pending: Set[int] = set()
@@ -158,11 +163,16 @@ class Barrier:
 
     def ended(self, rank: int, how: str) -> List[Output]:
         """A rank's process has ended. One that has all its arrivals goes on: nothing more is needed of the ranks."""
-        self._ended[rank] = how
-        if self._phase != ARRIVING or not self._calls:
-            return []
-        others = set(self._calls.ranks) - {rank}
-        return [self._rank_gone((rank,))] if others else self._forget()
+        return self._are_gone({rank: how})
+
+    def stopped(self, now: float, ranks: Iterable[int], how: str) -> List[Output]:
+        """The same of ranks that their agent was told to end: for STOPPED_PATIENCE_S nobody is refused for it, nor
+        named as missing.
+        """
+        for rank in ranks:
+            if rank not in self._ended:
+                self._stopped.setdefault(rank, (now + STOPPED_PATIENCE_S, how))
+        return []
 
     # -- inputs from agents -----------------------------------------------------------------------------------------
 
@@ -226,12 +236,19 @@ class Barrier:
 
     def deadline(self) -> Optional[float]:
         """When `tick` has something to say."""
-        if self._phase != ARRIVING or not self._calls:
-            return None
-        return self._next_warning if self._time_limit is None else min(self._next_warning, self._time_limit[0])
+        moments = [until for until, _ in self._stopped.values()]
+        if self._phase == ARRIVING and self._calls:
+            if not self._stopped:
+                moments.append(self._next_warning)
+            if self._time_limit is not None:
+                moments.append(self._time_limit[0])
+        return min(moments, default=None)
 
     def tick(self, now: float) -> List[Output]:
         """Time-outs and warnings that are due."""
+        due = {rank: how for rank, (until, how) in self._stopped.items() if now >= until}
+        if due:
+            return self._are_gone(due)
         if self._phase != ARRIVING or not self._calls:
             return []
         if self._time_limit is not None and now >= self._time_limit[0]:
@@ -242,7 +259,7 @@ class Barrier:
                 f"{ranks_text(missing)}, which did not call it."
             )
             return [self._fail(contract.FAIL_TIMEOUT, text, missing)]
-        if now >= self._next_warning:
+        if now >= self._next_warning and not self._stopped:
             self._next_warning = now + self._warn_s
             arrival = self._calls.first
             return [Warn(arrival.n, arrival.kind, self.missing(), self._calls.ranks, now - self._began)]
@@ -272,6 +289,15 @@ class Barrier:
     def _ranks_of(self, index: int) -> range:
         each = self.world_size // max(1, len(self._indices))
         return range(index * each, (index + 1) * each)
+
+    def _are_gone(self, hows: Dict[int, str]) -> List[Output]:
+        self._ended.update(hows)
+        for rank in hows:
+            self._stopped.pop(rank, None)
+        if self._phase != ARRIVING or not self._calls:
+            return []
+        others = set(self._calls.ranks) - hows.keys()
+        return [self._rank_gone(tuple(sorted(hows)))] if others else self._forget()
 
     def _gone(self) -> Tuple[int, ...]:
         return tuple(r for r in sorted(self._ended) if r not in self._calls)

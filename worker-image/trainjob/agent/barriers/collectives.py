@@ -33,9 +33,6 @@ from trainjob.agent.wire.from_member import Compared, Staged, StageFailed
 from trainjob_api import contract
 from trainjob_api.rank_messages import LogRow, Preemption, Saved
 
-STOPPED_PATIENCE_S = 10.0
-"""So long ranks wait for one that its agent was told to end: they are about to be ended too, without a traceback."""
-
 
 class Collectives:
     """One per attempt."""
@@ -64,7 +61,6 @@ class Collectives:
         self._kept: Optional[from_leader.Release] = None
         """The answer that ranks would have by now, had they not reached a boundary."""
         self._keeping: Optional[asyncio.TimerHandle] = None
-        self._stopped: List[asyncio.TimerHandle] = []
         self.needed: Dict[int, Needed] = {}
         """By worker, what it is told of ranks that ended although others waited for them: the attempt is no success."""
         self._over = False
@@ -97,7 +93,7 @@ class Collectives:
 
     def close(self) -> None:
         """The attempt is over."""
-        for timer in (self._timer, self._keeping, *self._stopped):
+        for timer in (self._timer, self._keeping):
             if timer is not None:
                 timer.cancel()
         self._missing.close()
@@ -134,16 +130,13 @@ class Collectives:
     def ended(self, index: int, rank: int, how: str) -> None:
         """A rank process has ended; under a launcher all ranks below it."""
         self._over = True
-        ranks: Sequence[int] = (rank,)
-        if not self._facts.plain:
-            ranks = rank_places.ranks_of(index, self._ranks_each)
-        for one in ranks:
+        for one in self._ranks_below(index, rank):
             self._carry_out(self._barrier.ended(one, how))
 
     def stopped(self, index: int, rank: int, how: str) -> None:
         """The same of one that its agent was told to end."""
         self._over = True
-        self._stopped.append(self._loop.call_later(STOPPED_PATIENCE_S, self.ended, index, rank, how))
+        self._carry_out(self._barrier.stopped(self._loop.time(), self._ranks_below(index, rank), how))
 
     def staged(self, index: int, word: Staged) -> None:
         """An agent has staged its part."""
@@ -200,6 +193,9 @@ class Collectives:
         """A planned change waits for the next checkpoint (None: no more)."""
         if self._boundary.want(token):
             self._go_on()
+
+    def _ranks_below(self, index: int, rank: int) -> Sequence[int]:
+        return (rank,) if self._facts.plain else rank_places.ranks_of(index, self._ranks_each)
 
     def _ranks_there(self) -> Tuple[int, int]:
         return self._barrier.world_size, self._ranks_each

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from trainjob.cli import manifest, overlay
@@ -19,7 +21,7 @@ from trainjob.launch.handover import carry
 from trainjob.screen import display as displays
 from trainjob.screen import wording
 from trainjob_api import contract, defaults
-from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE
+from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE, TRACKERS_NO_FOLDER, TRACKERS_OF_FILES
 
 Document = dict[str, Any]
 
@@ -171,21 +173,26 @@ def _from_script(args: argparse.Namespace, namespace: str) -> Document:
             *(container.get("volumeMounts") or []),
             {"name": f"volume-{number}", "mountPath": path},
         ]
-    if (
-        args.storage
-        and not jobs.is_s3(args.storage)
-        and not any(
-            submit_code.below(args.storage, str(mount.get("mountPath"))) is not None
-            for mount in container.get("volumeMounts") or ()
-        )
-    ):
-        raise CommandError(
-            f"--storage {args.storage} is on no volume of the pods, so it would end with each of them",
-            next_step=f"mount one there: --volume CLAIM:{args.storage} (`kubectl get pvc -n {namespace}` lists the "
-            "claims)",
-            code=CLI_USAGE,
-        )
+    mounts = [str(mount.get("mountPath")) for mount in container.get("volumeMounts") or ()]
+    for option, folder in _folders(args):
+        if not any(submit_code.below(folder, mount) is not None for mount in mounts):
+            raise CommandError(
+                f"{option} is on no volume of the pods, so it would end with each of them",
+                next_step=f"mount one there: --volume CLAIM:{folder} (`kubectl get pvc -n {namespace}` lists the "
+                "claims)",
+                code=CLI_USAGE,
+            )
     return found
+
+
+def _folders(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Those that options name, each with its option."""
+    if args.storage and not jobs.is_s3(args.storage):
+        yield f"--storage {args.storage}", args.storage
+    for word in args.track:
+        kind, _, folder = word.partition("=")
+        if folder and kind in TRACKERS_OF_FILES and not re.match(TRACKERS_NO_FOLDER, word):
+            yield f"--track {word}", folder
 
 
 def _image_of(template: str, container: Document) -> str:

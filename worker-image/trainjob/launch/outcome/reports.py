@@ -40,6 +40,17 @@ def report_of(row: Row, checkpoint: Checkpoint | None = None, first_run: int | N
     )
 
 
+def makes_sense(row: Any) -> bool:
+    """Whether it is a row of history: anybody may write into a job's storage, and one row ends nobody who follows."""
+    try:
+        report_of(row)
+        if row.get("checkpoint"):
+            CheckpointId.parse(row["checkpoint"])
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
 class Follower:
     """The reports of one run, each handed out once."""
 
@@ -51,8 +62,10 @@ class Follower:
         self._read = (0, 0)
         """Up to where: the segment, and the offset in it."""
 
-    def poll(self, run: int | None, attempt: int, *, final: bool = False) -> list[Report]:
-        """What is new up to that attempt. `final`: the job is over, nothing more will be committed."""
+    def poll(self, run: int | None, attempt: int, *, final: bool = False, most: int | None = None) -> list[Report]:
+        """What is new up to that attempt, so many at most: the others come with the next look. `final`: the job is
+        over, nothing more will be committed.
+        """
         if run is None:
             return []
         found: list[Report] = []
@@ -60,15 +73,15 @@ class Follower:
             if run != self._run:
                 self._first_run = catalogue.first_run(self._store, run)
                 self._run, self._attempt, self._read = run, 1, (0, 0)
-            while self._take(run, found, over=final or self._attempt < attempt) and self._attempt < attempt:
+            while self._take(run, found, most, over=final or self._attempt < attempt) and self._attempt < attempt:
                 self._attempt, self._read = self._attempt + 1, (0, 0)
         except StoreError:
             pass  # a storage that is away for a moment: the rest comes with the next look
         return found
 
-    def _take(self, run: int, found: list[Report], *, over: bool) -> bool:
-        """Append the reports of the attempt that is being read; False when one has to wait for its checkpoint to be
-        stored.
+    def _take(self, run: int, found: list[Report], most: int | None, *, over: bool) -> bool:
+        """Append the reports of the attempt that is being read; False when one has to wait: for its checkpoint to be
+        stored, or for the next look.
         """
         rows = self._rows(run)
         committed = [
@@ -76,6 +89,8 @@ class Follower:
         ]
         newest = committed[-1] if committed else -1
         for at, (row, end) in enumerate(rows):
+            if most is not None and len(found) >= most:
+                return False
             identity = str(row.get("checkpoint") or "")
             stored = at in committed
             # One that is not stored although a later one is: it was dropped, or retention took it.
@@ -96,9 +111,9 @@ class Follower:
                 offset += len(line) + 1
                 try:
                     row = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
-                if isinstance(row, dict):
+                if makes_sense(row):
                     found.append((row, (segment, offset)))
             segment, offset = segment + 1, 0
         return found

@@ -1,7 +1,9 @@
-"""Whom the kernel ends first where memory runs out: the warm parent, and forks of it that wait: nothing is lost then.
+"""Whom the kernel ends first where memory runs out: the warm parent, forks of it that wait, and the process that feeds
+trackers: no step is lost then.
 
-Called by `parent` in itself and by `gate` in a fork that gets its order: a rank, or the store of all ranks, is as safe
-as a plain rank. Where the kernel does not take the word, things are as they would be without.
+Called by `parent` and `trackers.process` in themselves, and by `gate` in a fork that gets its order: a rank, or the
+store of all ranks, is as safe as a plain rank. Where the kernel does not take the word, things are as they would be
+without.
 """
 
 from __future__ import annotations
