@@ -158,6 +158,16 @@ def test_a_python_that_cannot_import_the_library_is_named_as_such(tmp_path: Path
         )
 
 
+def test_a_file_beside_the_script_that_hides_a_module_of_pythons_is_to_be_renamed(tmp_path: Path) -> None:
+    with Rig(tmp_path, script="", agents=1) as rig:
+        (rig.work / "random.py").write_text("def randint():\n    return 1\n")
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0), "ended")
+        message = rig.rank(0)["error"]["message"]
+        assert f"{rig.work}/random.py hides Python's own module random: rename it." in message
+        assert rig.rank(0)["kind"] == contract.END_START and "3.9" not in message
+
+
 @pytest.mark.parametrize(("flags", "option"), [("-IS", "-I"), ("-uES", "-E")])
 def test_an_option_that_hides_the_library_is_named(tmp_path: Path, flags: str, option: str) -> None:
     """-S stands for an image in which trainjob is not installed: then PYTHONPATH is the only way to it."""

@@ -109,7 +109,7 @@ def test_the_end_of_a_missing_rank_fails_those_who_wait_at_once() -> None:
 
 
 def test_a_report_that_rank_0_alone_has_called_is_asked_about() -> None:
-    why = "report() is called by all ranks: does it stand under `if rank == 0:`?"
+    why = "report() is called by all ranks: does it stand under `if rank == 0:`, or has rank 0 fewer batches?"
     b = barrier(2)
     b.arrive(0, call(0))
     (failed,) = b.ended(1, "ended with exit code 0")

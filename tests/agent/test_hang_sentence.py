@@ -72,7 +72,7 @@ def test_ranks_that_wait_for_each_other_are_told_apart() -> None:
 
 
 def test_rank_0_alone_in_report_is_asked_whether_it_alone_calls_it() -> None:
-    why = " Do all of them make the same calls? report() is called by all ranks: does it stand under `if rank == 0:`?"
+    why = " Do all of them make the same calls? report() is called by all ranks: does it stand under `if rank == 0:`, or has rank 0 fewer batches?"
     assert said({0: reports(), 1: reduces()}).message.endswith(why)
     assert "if rank == 0" not in said({0: reports(), 1: reports(), 2: reduces()}).message
 

@@ -19,7 +19,7 @@ def test_a_rank_that_saves_alone_is_told_from_one_with_fewer_batches() -> None:
 
 def test_where_rank_0_alone_waits_it_is_asked_whether_it_alone_calls() -> None:
     asked, batches = advice([BACKWARD], "report()", (0,))
-    assert asked == "report() is called by all ranks: does it stand under `if rank == 0:`?"
+    assert asked == "report() is called by all ranks: does it stand under `if rank == 0:`, or has rank 0 fewer batches?"
     assert "as many batches" in batches
 
 

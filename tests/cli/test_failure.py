@@ -62,6 +62,7 @@ def test_a_slip_in_a_known_name_that_is_not_installed_offers_that_one(
     ("name", "said"),
     [
         ("numyp", "did you mean numpy? Nothing called numyp is installed"),
+        ("nunpy", "did you mean numpy? Nothing called nunpy is installed"),
         ("Numpy", "did you mean numpy? Nothing called Numpy is installed"),
         ("jsonn", "did you mean json? Nothing called jsonn is installed"),
         ("torch.optimm", "torch is installed, but has no module torch.optimm in this version"),
@@ -138,7 +139,7 @@ def test_a_checkpoint_of_another_model_is_told_as_one() -> None:
         "  UserCodeError: the same error twice in a row, before the first report: a restart cannot help",
         "next: The checkpoint is of another model than the script has now (/w/t.py:9): start over with --fresh or under "
         "another --name, or make the model as it was.",
-        "      then `tj run train.py --name digits` resumes from that checkpoint.",
+        "      then `tj run train.py --name digits --fresh` starts from the beginning.",
     ]
 
 
@@ -368,6 +369,24 @@ def test_in_place_of_a_damaged_checkpoint_the_command_names_the_one_before() -> 
         "next: Resume from the checkpoint before it, or from none.",
         "      then `tj run t.py --resume-from /s/1-1-1 --name next` starts again.",
     ]
+
+
+def test_a_job_of_another_model_is_started_over_by_the_command_that_is_offered() -> None:
+    lost = of(message="rank 0 raised RuntimeError: Error(s) in loading state_dict for Net: size mismatch for a.weight")
+    again = replace(RETRY, command="tj run t.py --name cc --resume-from other -- --hidden 32")
+    said, then = next_steps(contract.REASON_USER_ERROR, lost, again, resumes=True)
+    assert said.startswith(
+        "next: The checkpoint is of another model than the script has now (/w/train.py:61): start over"
+    )
+    assert then == "      then `tj run t.py --name cc --fresh -- --hidden 32` starts from the beginning."
+
+
+def test_a_port_in_use_is_told_with_the_line_that_names_it() -> None:
+    said = "rank 0 raised DistNetworkError: The server socket has failed to listen: EADDRINUSE, Address already in use"
+    told = advice(contract.REASON_COMMUNICATION, of(message=said, reason=contract.REASON_COMMUNICATION), RETRY)
+    assert told.startswith(
+        "A port that the script names is in use (/w/train.py:61): leave the address to the environment"
+    )
 
 
 def test_a_report_that_rank_0_alone_calls_is_taken_out_of_its_condition() -> None:

@@ -53,6 +53,14 @@ def test_a_script_that_hides_what_it_needs_is_to_be_renamed(tmp_path: Path, name
         checks.check_script(str(tmp_path / name), parse=True)
 
 
+@pytest.mark.parametrize("name", ["trainjob", "torch"])
+def test_a_file_beside_the_script_that_hides_what_it_needs_is_to_be_renamed(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / f"{name}.py").touch()
+    with pytest.raises(LaunchError, match=rf"{name}\.py hides the package {name} from the script beside it: rename it"):
+        checks.check_script(str(tmp_path / "train.py"), parse=True)
+
+
 def test_a_folder_is_no_script(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LaunchError, match="__main__"):

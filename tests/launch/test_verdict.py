@@ -48,13 +48,23 @@ def test_who_knows_no_better_says_nothing(given: dict[str, object]) -> None:
     assert "next:" not in str(of_failed(failed(**given)))
 
 
-def test_fit_restarts_nothing_unless_it_is_told_to_and_says_so() -> None:
-    document = failed().to_json()
+def last_of_fit(**more: object) -> str:
+    """fit() restarts nothing unless it is told to."""
+    document = failed(**more).to_json()
     document["spec"]["failurePolicy"] = {"maxFailures": 0}
-    last = str(of_failed(TrainJob.model_validate(document))).splitlines()[-1]
-    assert last.startswith(
-        "next: with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started"
+    return str(of_failed(TrainJob.model_validate(document))).splitlines()[-1]
+
+
+def test_fit_that_restarts_nothing_says_how_it_would() -> None:
+    assert last_of_fit(message="rank 1 was killed by SIGKILL", reason=contract.REASON_SIGNAL, traceback=None) == (
+        "next: with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started again; the same "
+        "fit() starts from the beginning now."
     )
+
+
+def test_what_a_restart_does_not_cure_is_to_be_mended() -> None:
+    said = last_of_fit()
+    assert said.startswith("next: Fix ") and said.endswith(":61. The same fit() then starts from the beginning.")
 
 
 def test_the_cause_is_said_once() -> None:

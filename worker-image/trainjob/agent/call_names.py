@@ -13,8 +13,9 @@ CALL_NAMES = {
 }
 
 ALL_CALL_IT = "is called by all ranks"
+ASKED = "does it stand under `if rank == 0:`, or has rank 0 fewer batches?"
 
 
 def by_rank_0_alone(call: str, waiting: Sequence[int]) -> str:
     """The likely cause where rank 0 alone waits in this call; empty for other ranks. Asked where others are missing."""
-    return f"{call} {ALL_CALL_IT}: does it stand under `if rank == 0:`?" if tuple(waiting) == (0,) else ""
+    return f"{call} {ALL_CALL_IT}: {ASKED}" if tuple(waiting) == (0,) else ""

@@ -36,7 +36,8 @@ LOGS = f"""Show what the ranks wrote, each line with its rank in front.
 
 For a job of this machine: the newest run, or that of --run, with all its attempts. For a job of a cluster: all
 ranks if there are up to 8, else rank 0; --rank chooses others. With -f the command waits for pods that are not there
-yet, follows the job through restarts and replaced pods, and ends with the job and its exit code.
+yet, follows the job through restarts and replaced pods, and ends with the job: on a cluster with its exit code, of a
+job of this machine with 0 (`tj attach` has the code).
 
 {RULE}"""
 

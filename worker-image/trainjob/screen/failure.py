@@ -261,9 +261,23 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     takes_arguments = command.startswith("tj run ") and " -f " not in command
     if failure is not None and takes_arguments and own_words.is_about_arguments(failure):
         command = f"{command.partition(' -- ')[0]} -- ..."
+    if failure is not None and takes_arguments and own_words.is_of_another_model(failure, resumes=resumes):
+        command, effect = started_over(command), "starts from the beginning"
     if failure is not None and (before := own_words.checkpoint_before(failure.message)) is not None:
         command = resuming_from(command, before)
     return [f"next: {said}{'' if said.endswith('?') else '.'}", f"      then `{command}` {effect}."]
+
+
+def started_over(command: str) -> str:
+    """The command with --fresh, and nothing to resume from."""
+    words = shlex.split(command)
+    end = words.index("--") if "--" in words else len(words)
+    own, others = words[:end], words[end:]
+    if "--resume-from" in own:
+        at = own.index("--resume-from")
+        del own[at : at + 2]
+    own = [word for word in own if word != "--fresh" and not word.startswith("--resume-from=")]
+    return shlex.join([*own, "--fresh", *others])
 
 
 def resuming_from(command: str, checkpoint: str) -> str:

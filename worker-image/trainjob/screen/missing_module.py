@@ -60,5 +60,12 @@ def _meant(name: str) -> str | None:
 
 def _nearest(name: str, there: Iterable[str]) -> str | None:
     by_folded = {each.casefold(): each for each in sorted(there) if not each.startswith("_")}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=ALIKE)
-    return by_folded[found[0]] if found else None
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=8, cutoff=ALIKE)
+    if not found:
+        return None
+
+    def alike(each: str) -> tuple[float, bool]:
+        # Of two that are equally like it the one that training scripts import.
+        return difflib.SequenceMatcher(None, each, name.casefold()).ratio(), by_folded[each] in KNOWN
+
+    return by_folded[max(found, key=alike)]

@@ -40,6 +40,7 @@ _LOADER_CRASHED = (
 )
 REFUSED = "Correct the script's arguments, which follow --"
 LACKS = "Give the script the arguments that it reads at {where}: they go after --, as `-- 0.1`"
+ANOTHER_MODEL = "The checkpoint is of another model"
 _BY_HAND = (
     "Something told it to end: a script, a scheduler, or a person. Unless it comes again there is nothing to mend"
 )
@@ -108,6 +109,11 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
             "and worker_init_fn): define them at the top of a module, not in a function, or use the start method fork "
             "({where}). For fit() it is a module that the script imports: the script itself is none in the ranks"
         )
+    if "EADDRINUSE" in said or "Address already in use" in said:
+        return (
+            "A port that the script names is in use ({where}): leave the address to the environment "
+            "(init_process_group() without init_method, MASTER_PORT as it is), or take a free one"
+        )
     if "in loading state_dict" in said:
         return _of_weights(said, resumes=resumes, in_python=in_python)
     if _NO_INPUT in said:
@@ -131,6 +137,12 @@ def is_about_arguments(failure: Failure) -> bool:
     return pattern(failure, on_a_cluster=False, in_python=False, resumes=False) in (REFUSED, LACKS)
 
 
+def is_of_another_model(failure: Failure, *, resumes: bool) -> bool:
+    """Whether the checkpoint from which the job resumes does not fit the script's model: it never will."""
+    said = pattern(failure, on_a_cluster=False, in_python=False, resumes=resumes)
+    return said is not None and said.startswith(ANOTHER_MODEL)
+
+
 def _of_weights(said: str, *, resumes: bool, in_python: bool) -> str:
     """A state_dict that does not fit: by its prefix, or because it is another model's."""
     if re.search(r'key\(s\) in state_dict: [^\n]*"module\.', said):
@@ -140,10 +152,7 @@ def _of_weights(said: str, *, resumes: bool, in_python: bool) -> str:
         )
     if resumes:
         anew = "under another RunConfig.name" if in_python else "with --fresh or under another --name"
-        return (
-            f"The checkpoint is of another model than the script has now ({{where}}): start over {anew}, or make the "
-            "model as it was"
-        )
+        return f"{ANOTHER_MODEL} than the script has now ({{where}}): start over {anew}, or make the model as it was"
     return "Fix {where}: the weights that it loads are of another model than the one there"
 
 

@@ -46,7 +46,7 @@ def advice(stacks: Iterable[str], call: str, waiting: Sequence[int]) -> List[str
     return [
         *([alone] if alone else []),
         "They stand in a backward pass or in torch.distributed. If that waits for the ranks that wait here: do all "
-        "ranks have as many batches? drop_last=True in the DataLoader makes them even, "
+        "ranks have as many batches? prepare_data_loader() deals the samples out evenly, "
         "torch.distributed.algorithms.join.Join lets them be uneven.",
     ]
 

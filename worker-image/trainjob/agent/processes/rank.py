@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from typing import Dict, Optional, Sequence, Tuple
 
@@ -24,6 +25,12 @@ from trainjob_api.rank_messages import Farewell
 
 WRONG_PYTHON = ("No module named", "SyntaxError", "ImportError", "unknown option", "unrecognized")
 """What an interpreter that is not ours says last."""
+_HIDDEN = re.compile(
+    r"cannot import name '\w+' from '(?P<name>\w+)' \((?P<file>/(?!.*/lib/python3)[^)]*/(?P=name)\.py)\)"
+)
+"""Of a file beside the script that has the name of one of Python's modules: the library needs no others before it
+greets.
+"""
 
 
 class Rank:
@@ -248,6 +255,9 @@ class Rank:
 
     def _likely_cause(self, last: str) -> str:
         """Of a library that was not found: an option of the user's keeps the interpreter from looking where it lies."""
+        hidden = _HIDDEN.search(last)
+        if hidden is not None:
+            return f"{hidden['file']} hides Python's own module {hidden['name']}: rename it."
         parsed = command.parse_python(self.argv)
         option = command.ignores_environment(parsed.flags) if parsed is not None else None
         if option is None or "No module named" not in last:

@@ -160,7 +160,17 @@ def _program(name: str, environment: Mapping[str, str], working_dir: str) -> str
 
 
 HIDDEN = ("trainjob", "trainjob_api", "torch")
-"""Packages that a rank needs: a script of this name would be imported instead, as its folder comes first."""
+"""Packages that a rank needs: a file of this name beside the script would be imported instead, as its folder comes
+first.
+"""
+
+
+def check_beside(folder: str) -> None:
+    """No file there hides a package that ranks need."""
+    for name in HIDDEN:
+        path = os.path.join(folder, f"{name}.py")
+        if os.path.exists(path):
+            raise LaunchError(f"{path} hides the package {name} from the script beside it: rename it")
 
 
 def check_script(path: str, *, parse: bool) -> None:
@@ -172,6 +182,7 @@ def check_script(path: str, *, parse: bool) -> None:
     stem, suffix = os.path.splitext(os.path.basename(path))
     if suffix == ".py" and stem in HIDDEN:
         raise LaunchError(f"the script {path} hides the package {stem} from its own imports: rename it")
+    check_beside(os.path.dirname(path) or ".")
     if not parse or not path.endswith(".py"):
         return
     try:

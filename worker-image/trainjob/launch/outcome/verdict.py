@@ -74,15 +74,22 @@ def failed_error(failure: Failure) -> TrainingFailedError:
     return _typed(failure)(text, rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
 
 
-RESTARTS = (
-    "with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started again from the newest "
-    "checkpoint; the same fit() resumes from it now"
-)
+RESTARTS = "with RunConfig(failure_config=FailureConfig(max_failures=3)) ranks that die are started again"
+_OF_THE_SCRIPT = (contract.REASON_USER_ERROR, contract.REASON_EXIT, contract.REASON_RANK_ENDED_EARLY)
+"""What a restart seldom cures."""
 
 
 def _never_again(job: TrainJob) -> bool:
     """fit() restarts nothing unless it is told to, as Ray's does."""
     return job.spec.failure_policy.max_failures == 0
+
+
+def _what_now(failure: Failure, *, resumes: bool) -> str:
+    effect = "resumes from the newest checkpoint" if resumes else "starts from the beginning"
+    if failure.reason not in _OF_THE_SCRIPT:
+        return f"{RESTARTS}; the same fit() {effect} now."
+    mend = words.advice(failure.reason, failure, words.Retry(command="", script="", storage="", asker=Asker.PYTHON))
+    return f"{mend}{'' if mend.endswith('?') else '.'} The same fit() then {effect}."
 
 
 def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedError:
@@ -105,7 +112,7 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
     advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True, resumes=resumes)
     lines += [f"next: {advice}{'' if advice.endswith('?') else '.'}"] if advice else []
     if not advice and failed is not None and failed.reason == contract.REASON_LIMIT and _never_again(job):
-        lines.append(f"next: {RESTARTS}.")
+        lines.append(f"next: {_what_now(failure, resumes=resumes)}")
     error = TrainingFailedError("\n".join(lines), rank=failure.rank, reason=failure.reason, traceback=failure.traceback)
     if failure.rank is not None:
         error.worker_failures = {failure.rank: failed_error(failure)}
