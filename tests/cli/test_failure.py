@@ -384,9 +384,7 @@ def test_a_job_of_another_model_is_started_over_by_the_command_that_is_offered()
 def test_a_port_in_use_is_told_with_the_line_that_names_it() -> None:
     said = "rank 0 raised DistNetworkError: The server socket has failed to listen: EADDRINUSE, Address already in use"
     told = advice(contract.REASON_COMMUNICATION, of(message=said, reason=contract.REASON_COMMUNICATION), RETRY)
-    assert told.startswith(
-        "A port that the script names is in use (/w/train.py:61): leave the address to the environment"
-    )
+    assert told.startswith("A port is in use (/w/train.py:61): leave the address to the environment")
 
 
 def test_a_report_that_rank_0_alone_calls_is_taken_out_of_its_condition() -> None:

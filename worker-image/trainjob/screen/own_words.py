@@ -111,8 +111,8 @@ def pattern(failure: Failure, *, on_a_cluster: bool, in_python: bool, resumes: b
         )
     if "EADDRINUSE" in said or "Address already in use" in said:
         return (
-            "A port that the script names is in use ({where}): leave the address to the environment "
-            "(init_process_group() without init_method, MASTER_PORT as it is), or take a free one"
+            "A port is in use ({where}): leave the address to the environment (init_process_group() without "
+            "init_method, MASTER_PORT as it is), or take a free one"
         )
     if "in loading state_dict" in said:
         return _of_weights(said, resumes=resumes, in_python=in_python)
