@@ -199,4 +199,4 @@ def test_uneven_batches_are_told_from_the_stack_of_the_rank_that_waits_in_backwa
     with Rig(tmp_path, script=script, env={contract.ENV_BARRIER_WARN_S: "0.5"}) as rig:
         rig.run(1)
         rig.wait_text(0, "do all ranks have as many batches?")
-        assert "for rank 1:" in rig.text(0) and "drop_last=True" in rig.text(0)
+        assert "for rank 1:" in rig.text(0) and "prepare_data_loader()" in rig.text(0)

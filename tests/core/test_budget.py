@@ -345,6 +345,30 @@ def test_the_same_mistake_in_two_workers_in_a_row_is_not_tried_again_where_nothi
         )
 
 
+@pytest.mark.parametrize(
+    ("pod", "code", "place", "fails"),
+    [
+        ("digits-1", 3, 5, True),
+        ("digits-0", 3, 5, False),
+        ("digits-1", 4, 5, False),
+        ("digits-1", 3, 6, False),
+        ("digits-1", 2, 5, False),
+        ("digits-1", 3, None, False),
+    ],
+)
+def test_so_is_the_same_exit_of_two_workers_in_one_place(pod: str, code: int, place: int | None, fails: bool) -> None:
+    def exits(pod: str, code: int, place: int | None) -> Incident:
+        trace = NAME_ERROR.replace("line 3", f"line {place}") if place is not None else None
+        return incident(contract.REASON_EXIT, traceback=trace, pod=pod, exit_code=code)
+
+    first = 5 if place is not None else None
+    before = exits("digits-0", 2 if code == 2 else 3, first)
+    achieved = Record(progressed=False, early=True, reported_ever=True, before=before.failure(1))
+    asked = FailurePolicy(max_failures=9, no_progress_attempts=5)
+    cost = charge(asked, Failures(counted=1, since_progress=1), exits(pod, code, place), achieved, [0, 1])
+    assert (cost.fatal is not None) == fails
+
+
 @pytest.mark.parametrize("ended", ["bdb.BdbQuit", "EOFError: EOF when reading a line"])
 @pytest.mark.parametrize("max_failures", [3, -1])
 @pytest.mark.parametrize("reported", [False, True])

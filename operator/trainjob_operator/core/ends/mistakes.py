@@ -68,9 +68,10 @@ def raised_elsewhere(incident: Incident, before: Failure | None) -> bool:
     """A mistake in the script that two workers made in a row: neither of their machines is to blame. One that the same
     worker made twice is left to its replacement, which may be on another machine.
     """
-    if before is None or incident.reason != contract.REASON_USER_ERROR or incident.pod == before.pod:
+    if before is None or not incident.traceback or incident.pod == before.pod:
         return False
-    return raised_again(incident, before)
+    # Of arguments that are refused the place is not asked for: after a report that says too little.
+    return incident.exit_code != contract.REFUSED_ARGUMENTS and raised_again(incident, before)
 
 
 def _last_line(incident: Incident) -> str:
