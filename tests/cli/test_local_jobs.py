@@ -606,6 +606,7 @@ def test_gpus_are_each_workers_and_beside_a_manifest_win(here: Shell) -> None:
     (here.folder / "x.py").write_text("")
     refused = here.tj("run", "x.py", "--gpus", "64", "--dry-run")
     assert refused.code == contract.CLI_ERROR and "lower --gpus or --workers, or train on" in refused.err
+    assert "next: `tj run x.py --gpus 0 --dry-run` trains on the CPU\n" in refused.err
 
 
 def test_a_dry_run_prints_the_job_and_starts_nothing(here: Shell) -> None:

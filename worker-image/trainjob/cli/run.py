@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str:
     """What to type after a job that could not be started."""
+    from trainjob.launch.local.gpus import ON_THE_CPU
     from trainjob.launch.local.lock import JobRunning
 
     name, text = job.metadata.name, str(error)
@@ -84,6 +85,8 @@ def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str
         return f"`tj status {name}` shows it, `tj stop {name}` stops it; then {AGAIN}, or with another --name"
     if (before := own_words.checkpoint_before(text)) is not None:
         return f"`{failure.resuming_from(shlex.join(['tj', *args.words]), before)}`"
+    if ON_THE_CPU in text and args.file is None:
+        return f"`{failure.with_value(shlex.join(['tj', *args.words]), '--gpus', '0')}` trains on the CPU"
     if "there are no credentials" in text:
         return f"`export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...` (or AWS_PROFILE), then {AGAIN}"
     if (meant := _MEANT.search(text)) is not None and args.script in args.words:

@@ -282,13 +282,18 @@ def started_over(command: str) -> str:
 
 def resuming_from(command: str, checkpoint: str) -> str:
     """The command with another checkpoint behind its --resume-from; as it is where it has none."""
+    return with_value(command, "--resume-from", checkpoint)
+
+
+def with_value(command: str, option: str, value: str) -> str:
+    """The command with that value for an option that it has."""
     words = shlex.split(command)
     end = words.index("--") if "--" in words else len(words)
     for at, word in enumerate(words[:end]):
-        if word == "--resume-from" and at + 1 < end:
-            words[at + 1] = checkpoint
-        elif word.startswith("--resume-from="):
-            words[at] = f"--resume-from={checkpoint}"
+        if word == option and at + 1 < end:
+            words[at + 1] = value
+        elif word.startswith(f"{option}="):
+            words[at] = f"{option}={value}"
     return shlex.join(words)
 
 

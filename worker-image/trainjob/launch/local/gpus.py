@@ -66,8 +66,9 @@ class GpuPool:
         self._free = sorted([*self._free, *self._held.pop(pod, [])], key=self._order.index)
 
 
+ON_THE_CPU = "train on the CPU with --gpus 0"
 _WAYS_OUT = {
-    Asker.SHELL: "lower --gpus or --workers, or train on the CPU with --gpus 0",
+    Asker.SHELL: f"lower --gpus or --workers, or {ON_THE_CPU}",
     Asker.PYTHON: "lower ScalingConfig.num_workers, or train on the CPU with use_gpu=False",
     Asker.MANIFEST: "lower spec.workers or the container's limit of nvidia.com/gpu (--workers and --gpus do it beside "
     "-f), or train on the CPU without that limit",
