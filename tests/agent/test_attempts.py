@@ -118,6 +118,7 @@ def test_how_a_rank_ended(tmp_path: Path, how: str, expected: dict[str, Any]) ->
             assert "the loss is not a number" in rank["error"]["message"]
             assert "train.py" in rank["error"]["traceback"]
         rig.wait(lambda: rig.report(1)["quiet"], "agent 1 quiet")
+        rig.wait(lambda: rig.running(0), "what agent 0 has told of since its rank was started")
         assert not rig.report(0)["quiet"], "the other rank goes on until the coordinator speaks"
 
 
