@@ -26,7 +26,7 @@ from trainjob_api import contract
 if TYPE_CHECKING:
     from trainjob.launch.local.backend import LocalEvent, LocalOutcome
     from trainjob.launch.outcome.result import Result
-    from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
+    from trainjob_api.v1alpha1 import TrainJob
 
 _PAYLOAD = "$(TRAINJOB_LOCAL_SCRATCH)/payload"
 
@@ -131,7 +131,9 @@ class Fit:
         if self._hearers:
             self._hearers.reports(self._polled.last(*place(outcome.job)))
         if outcome.interrupted:
-            self._display.note(f"stopped; a trainer with name={self._name!r} {self._next_start(status)}")
+            starts = "starts from the beginning: nothing was saved"
+            effect = "resumes from the latest checkpoint" if verdict.has_saved(status) else starts
+            self._display.note(f"stopped; a trainer with name={self._name!r} {effect}")
             raise KeyboardInterrupt
         for line in last_good.lines(outcome.job, self._folder, ""):
             self._display.note(line.strip())
@@ -142,11 +144,6 @@ class Fit:
         error = verdict.of_failed(outcome.job)
         error.result = results.read(self._folder, error=error, status=status)
         raise error
-
-    def _next_start(self, status: TrainJobStatus) -> str:
-        attempt = status.attempt
-        saved = status.checkpoint.latest is not None or (attempt is not None and attempt.resumed_from is not None)
-        return "resumes from the latest checkpoint" if saved else "starts from the beginning: nothing was saved"
 
     def _return_value(self) -> Any:
         if self._returned is None:

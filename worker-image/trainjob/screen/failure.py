@@ -270,9 +270,7 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
 
 def started_over(command: str) -> str:
     """The command with --fresh, and nothing to resume from."""
-    words = shlex.split(command)
-    end = words.index("--") if "--" in words else len(words)
-    own, others = words[:end], words[end:]
+    own, others = _own_words(command)
     if "--resume-from" in own:
         at = own.index("--resume-from")
         del own[at : at + 2]
@@ -287,14 +285,20 @@ def resuming_from(command: str, checkpoint: str) -> str:
 
 def with_value(command: str, option: str, value: str) -> str:
     """The command with that value for an option that it has."""
+    own, others = _own_words(command)
+    for at, word in enumerate(own):
+        if word == option and at + 1 < len(own):
+            own[at + 1] = value
+        elif word.startswith(f"{option}="):
+            own[at] = f"{option}={value}"
+    return shlex.join([*own, *others])
+
+
+def _own_words(command: str) -> tuple[list[str], list[str]]:
+    """The command's own words, and the script's: from -- on."""
     words = shlex.split(command)
     end = words.index("--") if "--" in words else len(words)
-    for at, word in enumerate(words[:end]):
-        if word == option and at + 1 < end:
-            words[at + 1] = value
-        elif word.startswith(f"{option}="):
-            words[at] = f"{option}={value}"
-    return shlex.join(words)
+    return words[:end], words[end:]
 
 
 def _at_step(step: int | None) -> str:

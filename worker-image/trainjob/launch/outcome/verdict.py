@@ -13,7 +13,7 @@ from trainjob_api import contract
 
 if TYPE_CHECKING:
     from trainjob.launch.outcome.result import Result
-    from trainjob_api.v1alpha1 import Failure, TrainJob
+    from trainjob_api.v1alpha1 import Failure, TrainJob, TrainJobStatus
 
 
 _RAISED = re.compile(r"\braised (\w+)(?::|$)", re.M)
@@ -84,6 +84,12 @@ def _never_again(job: TrainJob) -> bool:
     return job.spec.failure_policy.max_failures == 0
 
 
+def has_saved(status: TrainJobStatus) -> bool:
+    """There is a checkpoint from which the next start resumes, of this run or of one before."""
+    attempt = status.attempt
+    return status.checkpoint.latest is not None or (attempt is not None and attempt.resumed_from is not None)
+
+
 def _what_now(failure: Failure, *, resumes: bool) -> str:
     effect = "resumes from the newest checkpoint" if resumes else "starts from the beginning"
     if failure.reason not in _OF_THE_SCRIPT:
@@ -107,8 +113,7 @@ def of_failed(job: TrainJob, *, on_a_cluster: bool = False) -> TrainingFailedErr
     lines += [frames] if (frames := words.frames(failure)) else []
     why = words.why_no_more(said, failure)
     lines += [f"[{reason}{why}]"] if why else []
-    attempt = job.status.attempt
-    resumes = job.status.checkpoint.latest is not None or (attempt is not None and attempt.resumed_from is not None)
+    resumes = has_saved(job.status)
     advice = words.by_its_words(failure, on_a_cluster=on_a_cluster, in_python=True, resumes=resumes)
     lines += [f"next: {advice}{'' if advice.endswith('?') else '.'}"] if advice else []
     if not advice and failed is not None and failed.reason == contract.REASON_LIMIT and _never_again(job):
