@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 RUNS := $(VENV)/.runs
 # One intra-op thread: ranks share this machine's cores.
 export OMP_NUM_THREADS ?= 1
+# The caller's own modules do not reach the tests: what passes here passes in CI.
+unexport PYTHONPATH
 
 # The test cluster's tool (tests/cluster).
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster

@@ -323,7 +323,7 @@ def program(folder: Path, *words: str, ends_within_s: float = 60.0, library: str
     """The process itself; `library`: what `import wandb` finds."""
     (folder / "libraries").mkdir()
     (folder / "libraries" / "wandb.py").write_text(library)
-    path = os.pathsep.join([str(folder / "libraries"), os.environ["PYTHONPATH"]])
+    path = os.pathsep.join(filter(None, [str(folder / "libraries"), os.environ.get("PYTHONPATH")]))
     options = {"--storage": str(folder), "--name": "job", "--run": "1", "--attempt": "1", "--folder": str(folder)}
     given = [word for option in options.items() for word in option]
     return subprocess.Popen(
