@@ -5,8 +5,9 @@
 The same loop (`workloads/saved_steps.py`: a step takes 20 ms, each 50th is saved) in turn under TrainJob, whose ranks
 are forks of a warm parent, and under torchrun, each for `--minutes`; every `--every` seconds one rank of the two gets
 SIGKILL. The figure is the share of wall time, from the first step to the last, that the steps kept would have taken
-undisturbed: the last step's number times the median time of a step. What was done again, and what stood still, is not
-in it. The first start is not in it either.
+undisturbed: the last step's number times the mean time of a step of the same loop under torchrun, saving nothing and
+killed by nobody, which has a turn of its own (a tenth as long) before and after each of the others. What was done
+again, and what stood still, is not in it. The first start is not in it either.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import median
+from statistics import mean
 
 from benchmarks import jobs
 from benchmarks.figures import Figure
@@ -28,18 +28,19 @@ WORKLOAD = "saved_steps.py"
 WAYS: tuple[tuple[str, Launcher], ...] = (("trainjob", jobs.trainjob_forked), ("torchrun", jobs.torchrun))
 RESTARTS = 1_000_000
 """More than there are kills."""
+NEVER = "never"
+"""Given to the loop: it saves nothing."""
+WARMED_UP = 50
+"""Steps that a reference leaves out."""
 
 
-def goodput(steps: Sequence[Step]) -> float:
-    """Of rank 0's steps. Raises ValueError when there are too few."""
-    mine = [step for step in steps if step.rank == 0]
+def pace(steps: Sequence[Step], leave_out: int = 0) -> float:
+    """Seconds of wall time for each step that rank 0 kept. Raises ValueError when there are too few."""
+    mine = [step for step in steps if step.rank == 0][leave_out:]
     if len(mine) < 3:
         raise ValueError(f"{len(mine)} steps say nothing")
-    # A step after a restart is timed from what came before the kill: not one of the undisturbed.
-    pairs = pairwise(mine)
-    undisturbed = median(after.time - before.time for before, after in pairs if after.pid == before.pid)
     first, last = mine[0], mine[-1]
-    return (last.step - first.step) * undisturbed / (last.time - first.time)
+    return (last.time - first.time) / (last.step - first.step)
 
 
 def strike(job: Job, rank: int) -> None:
@@ -51,8 +52,16 @@ def strike(job: Job, rank: int) -> None:
         print(f"  rank {rank} was not there to be killed", file=sys.stderr)
 
 
+def undisturbed(seconds: float) -> float:
+    """The pace of the loop alone."""
+    with jobs.running(jobs.torchrun, NEVER, workload=WORKLOAD) as job:
+        job.wait_for("a step", lambda steps: steps[-1] if len(steps) > 2 * WARMED_UP else None)
+        time.sleep(seconds)
+        return pace(job.steps(), WARMED_UP)
+
+
 def measure(launcher: Launcher, seconds: float, every_s: float) -> tuple[float, int]:
-    """Goodput of one job, and the kills that it had."""
+    """The pace of one job, and the kills that it had."""
     with jobs.running(launcher, workload=WORKLOAD) as job:
         job.wait_for("a step", lambda steps: steps[-1] if steps else None)
         begun, kills = time.monotonic(), 0
@@ -63,7 +72,7 @@ def measure(launcher: Launcher, seconds: float, every_s: float) -> tuple[float, 
         time.sleep(max(0.0, begun + seconds - time.monotonic()))
         if job.process.poll() is not None:
             raise RuntimeError(f"the job ended with {job.process.returncode}:\n{job.log.read_text()[-3000:]}")
-        return goodput(job.steps()), kills
+        return pace(job.steps()), kills
 
 
 def main() -> int:
@@ -75,11 +84,15 @@ def main() -> int:
     args = parser.parse_args()
     jobs.RESTARTS = RESTARTS
     found: dict[str, list[float]] = {way: [] for way, _ in WAYS}
+    before = undisturbed(6.0 * args.minutes)
     for _ in range(args.rounds):
         for way, launcher in WAYS:
-            share, kills = measure(launcher, 60.0 * args.minutes, args.every)
-            found[way].append(share)
-            print(f"  {way}: {share:.4f} with {kills} kills", file=sys.stderr, flush=True)
+            took, kills = measure(launcher, 60.0 * args.minutes, args.every)
+            after = undisturbed(6.0 * args.minutes)
+            alone, before = mean((before, after)), after
+            found[way].append(alone / took)
+            told = f"{alone / took:.4f} with {kills} kills, a step alone {alone * 1000:.2f} ms"
+            print(f"  {way}: {told}", file=sys.stderr, flush=True)
     print(Figure("goodput", "of the time", found["trainjob"], found["torchrun"], "torchrun with saved files").line())
     return 0
 

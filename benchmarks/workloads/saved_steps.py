@@ -2,7 +2,8 @@
 `rank pid attempt step time`, the step counted from the run's beginning; runs under TrainJob and under torchrun alike.
 
 Under TrainJob a checkpoint is what `report` takes; under torchrun rank 0 writes a file beside the notes, as a script
-does that is written for it. Argument: the file to note in. Stops when its launcher stops it.
+does that is written for it. Arguments: the file to note in; `never`: save nothing. Stops when its
+launcher stops it.
 """
 
 import os
@@ -22,7 +23,7 @@ STEP_S = 0.02
 FILE = "state.pt"
 
 
-def main(notes: Path) -> None:
+def main(notes: Path, never: str = "") -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, under_trainjob = dist.get_rank(), "TRAINJOB_ATTEMPT" in os.environ
@@ -44,7 +45,7 @@ def main(notes: Path) -> None:
         optimizer.step()
         time.sleep(STEP_S)
         os.write(file, f"{rank} {os.getpid()} {attempt} {step} {time.time():.6f}\n".encode())
-        if step % SAVE_EVERY == 0:
+        if step % SAVE_EVERY == 0 and not never:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
             if under_trainjob:
                 report(state, rank)
@@ -86,4 +87,4 @@ def save(state: dict, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

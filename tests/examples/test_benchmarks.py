@@ -76,16 +76,16 @@ def test_of_a_step_that_was_made_again_the_last_one_counts() -> None:
     assert run(code).split() == ["6", "True", "True"]
 
 
-def test_what_was_done_again_and_what_stood_still_is_no_goodput() -> None:
+def test_what_was_done_again_and_what_stood_still_makes_a_step_slower() -> None:
     """Ten seconds: six steps of one second, five of them kept, and a stop of four seconds."""
     code = (
-        "from benchmarks.jobs import Step\nfrom benchmarks.goodput import goodput\n"
+        "from benchmarks.jobs import Step\nfrom benchmarks.goodput import pace\n"
         "before = [Step(0, 1, 1, step, float(step)) for step in range(4)]\n"
         "after = [Step(0, 2, 2, step, 5.0 + step) for step in range(3, 6)]\n"
         "others = [Step(1, 9, 1, 7, 0.5)]\n"
-        "print(goodput([*before, *others, *after]))"
+        "print(pace([*before, *others, *after]), pace([*before, *others, *after], leave_out=1))"
     )
-    assert run(code).split() == ["0.5"]
+    assert run(code).split() == ["2.0", "2.25"]
 
 
 @pytest.mark.parametrize("words", [["--kills", "19"], ["--kills", "10", "--every", "6"], ["--every", "0"]])
