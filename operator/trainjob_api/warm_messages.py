@@ -125,6 +125,10 @@ class Keep(NamedTuple):
     optional: bool
     learned: str = ""
     without: Tuple[str, ...] = ()
+    tmp: str = ""
+    """As in `Begin`."""
+    owner: int = -1
+    """A descriptor that it inherits: at the end of what can be read there it ends; -1: it belongs to nobody."""
 
 
 class Take(NamedTuple):

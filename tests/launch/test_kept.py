@@ -18,7 +18,7 @@ import pytest
 
 from support.patience import HANG_S
 from trainjob.cli.argument_types import keeping
-from trainjob.launch.local.kept import keeper, likeness, line, note
+from trainjob.launch.local.kept import keeper, likeness, line, making, note
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
@@ -148,28 +148,38 @@ def test_the_umask_is_read_and_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_slept_until_after_its_time_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = line.listening(str(tmp_path), "a.sock")
+    listener = line.listening(line.Door(str(tmp_path), "a.sock"))
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with listener, caller:
         caller.connect(str(tmp_path / "a.sock"))
         times = iter([0.0, 100.0])
         monkeypatch.setattr(session_kept, "now", lambda: next(times))
-        assert session_kept._caller(listener, 10.0) is None
+        assert session_kept._caller(listener, 10.0, -1) is None
+
+
+def test_one_whose_launcher_is_gone_waits_for_nobody(tmp_path: Path) -> None:
+    listener = line.listening(line.Door(str(tmp_path), "a.sock"))
+    reading, writing = os.pipe()
+    with listener:
+        os.close(writing)
+        assert session_kept._caller(listener, session_kept.now() + 1e6, reading) is None
+    os.close(reading)
 
 
 def test_one_of_which_no_note_can_be_written_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    begin = keeper._started
+    begin = making.start
 
-    def noted(*words: Any) -> subprocess.Popen[bytes]:
-        started.append(begin(*words))
-        return started[0]
+    def noted(*words: Any) -> tuple[subprocess.Popen[bytes], line.Door]:
+        found = begin(*words)
+        started.append(found[0])
+        return found
 
     def full(_: Note) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(keeper, "_started", noted)
+    monkeypatch.setattr(making, "start", noted)
     monkeypatch.setattr(note, "write", full)
     folder = note.folder(make=True)
     with pytest.raises(OSError, match="No space"):
@@ -182,11 +192,13 @@ def test_who_waits_for_one_that_is_silent_can_give_up(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     silent = kept(wish(tmp_path))
     launch = Launch(words=["true"], environment={}, working_dir="/", inherited=())
-    with line.listening(note.folder(make=True), note.socket_of(silent.id)) as listener:
+    note.folder(make=True)
+    door = note.door(silent)
+    with line.listening(door) as listener:
         taking = line.Taking()
         listener.settimeout(HANG_S)
         with ThreadPoolExecutor() as threads:
-            taken = threads.submit(taking.taken, silent, launch, 1)
+            taken = threads.submit(taking.taken, door, HANG_S, launch, 1)
             heard, _ = listener.accept()
             with heard:
                 assert heard.recv(line.PACKET_LIMIT) == packet(TO_KEPT, Take())
@@ -195,7 +207,7 @@ def test_who_waits_for_one_that_is_silent_can_give_up(tmp_path: Path, monkeypatc
                     taken.result(timeout=HANG_S)
                 assert not heard.recv(line.PACKET_LIMIT), "and sends no job's descriptors"
         with pytest.raises(ConnectionError):
-            taking.taken(silent, launch, 1)
+            taking.taken(door, HANG_S, launch, 1)
 
 
 def test_whatever_goes_wrong_is_a_cold_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import kept_machine
 from support.patience import HANG_S
 from support.scenario import wait_until
 from trainjob.launch.local.kept import line, note
@@ -21,12 +20,6 @@ from trainjob_api.warm_messages import TO_KEPT, Take, Took, packet
 
 pytestmark = pytest.mark.slow
 
-NOTES = """
-import os
-with open({path!r}, "a") as file:
-    file.write(f"{{os.getpid()}}\\n")
-VERSION = {version}
-"""
 SCRIPT = """
 import os, sys, time, trainjob
 import noting
@@ -45,73 +38,20 @@ trainjob.report({"loss": 1.0}, step=0)
 """
 
 
-class Machine:
-    """`tj` as a user types it in one folder; a module elsewhere notes each import of it."""
+class Machine(kept_machine.Machine):
+    """On which a process is kept. That of a job's own workers goes with the job."""
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.notes, self.job = folder / "state", folder / "notes", folder / "job"
-        for path in (self.job, folder / "lib"):
-            path.mkdir()
-        self.module = folder / "lib" / "noting.py"
-        self.write(1)
-        (self.job / "train.py").write_text(SCRIPT)
-        self.environ = {**os.environ, "XDG_STATE_HOME": str(self.state), "PYTHONPATH": str(folder / "lib")}
-
-    def write(self, version: int) -> None:
-        self.module.write_text(NOTES.format(path=str(self.notes), version=version))
-
-    @property
-    def imports(self) -> int:
-        return len(self.notes.read_text().splitlines())
-
-    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "trainjob.cli", *words],
-            cwd=self.job,
-            env={**self.environ, **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def tj(self, *words: str, **environ: str) -> tuple[int, str, str]:
-        process = self.start(*words, **environ)
-        out, err = process.communicate(timeout=HANG_S)
-        return process.returncode, out, err
+        super().__init__(folder, SCRIPT)
 
     def run(self, *arguments: str, keep: str = "10m", **environ: str) -> tuple[int, str, str]:
-        return self.tj(*self.words(*arguments, keep=keep), **environ)
-
-    def words(self, *arguments: str, keep: str = "10m") -> list[str]:
-        how = ["--prefork", "Always", "--preload", "noting", "--storage", "store", "--plain"]
-        return ["run", "train.py", "--workers", "2", *how, "--keep-warm", keep, "--", *arguments]
+        return self.tj(*self.words(*arguments, more=("--keep-warm", keep)), **environ)
 
     def kept(self) -> list[int]:
-        """Processes that are kept by now, by their command line and state folder."""
-        mark = f"XDG_STATE_HOME={self.state}".encode()
-        return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_kept(pid, mark)]
-
-    def trains(self) -> bool:
-        """Both ranks of a job that waits have begun. (A job is listed as running before it has agents.)"""
-        return all((self.job / f"trains{rank}").exists() for rank in range(2))
+        return self.parents()
 
     def sockets(self) -> list[Path]:
         return list(self.state.rglob("*.sock"))
-
-
-def _is_kept(pid: int, mark: bytes) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        # Parents in agents, and forks of them, lead sessions too.
-        parent = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        of_agent = b"trainjob.launch.local.pod" in Path(f"/proc/{parent}/cmdline").read_bytes()
-        leads = os.getsid(pid) == pid and not of_agent
-        return (
-            leads and contract.KEEP.encode() in words and mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        )
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -131,7 +71,7 @@ def kept_once(machine: Machine, imports: int) -> None:
 def test_the_next_job_imports_nothing_and_ends_as_any(machine: Machine) -> None:
     code, out, err = machine.run("first")
     assert code == contract.CLI_OK and "a warm process stays" in err, err
-    kept_once(machine, 3)  # a parent in each worker, and the one that is kept
+    kept_once(machine, 2)  # the parent of its workers, and the one that is kept
     for argument, expected in (
         ("second", contract.CLI_OK),
         ("die", contract.CLI_OK),
@@ -141,40 +81,40 @@ def test_the_next_job_imports_nothing_and_ends_as_any(machine: Machine) -> None:
         assert code == expected, err
         for rank in (0, 1):
             assert f"rank {rank} has 1 given {argument} in {machine.job}" in out
-        assert machine.imports == 3 and "cold" not in err, err
+        assert machine.imports == 2 and "cold" not in err, err
     assert "ValueError: on purpose" in err
     assert len(machine.kept()) == 1
 
 
 def test_what_was_edited_meanwhile_is_imported_again(machine: Machine) -> None:
     machine.run("first")
-    kept_once(machine, 3)
+    kept_once(machine, 2)
     (before,) = machine.kept()
     machine.write(22)
     code, out, err = machine.run("second")
     assert code == contract.CLI_OK and "rank 0 has 22" in out and "rank 1 has 22" in out
     assert err.count("this start is cold") == 1 and "noting.py has changed since it was imported" in err
-    kept_once(machine, 6)
+    kept_once(machine, 4)
     assert machine.kept() != [before]
-    assert "rank 0 has 22" in machine.run("third")[1] and machine.imports == 6
+    assert "rank 0 has 22" in machine.run("third")[1] and machine.imports == 4
 
 
 def test_another_environment_is_a_cold_start_that_says_why(machine: Machine) -> None:
     machine.run("first")
-    kept_once(machine, 3)
+    kept_once(machine, 2)
     code, _, err = machine.run("second", LIBRARY_KNOB="2")
-    assert code == contract.CLI_OK and "variable LIBRARY_KNOB is another" in err and machine.imports >= 5
-    kept_once(machine, 6)
+    assert code == contract.CLI_OK and "variable LIBRARY_KNOB is another" in err and machine.imports >= 3
+    kept_once(machine, 4)
     code, _, err = machine.run("third", LIBRARY_KNOB="2", SSH_TTY="/dev/pts/7")
-    assert code == contract.CLI_OK and "cold" not in err and machine.imports == 6, "a terminal's own is no library's"
+    assert code == contract.CLI_OK and "cold" not in err and machine.imports == 4, "a terminal's own is no library's"
 
 
 def test_it_is_listed_and_ended_and_jobs_go_on(machine: Machine) -> None:
     machine.run("first")
-    kept_once(machine, 3)
+    kept_once(machine, 2)
     (pid,) = machine.kept()
     assert f"process {pid} is kept warm" in machine.tj("list")[2]
-    second = machine.start(*machine.words("wait"))
+    second = machine.start(*machine.words("wait", more=("--keep-warm", "10m")))
     wait_until(machine.trains)
     code, _, err = machine.tj("stop", "--warm")
     assert code == contract.CLI_OK and f"warm process {pid} has ended" in err
@@ -189,7 +129,7 @@ def test_it_is_listed_and_ended_and_jobs_go_on(machine: Machine) -> None:
 
 def test_it_ends_by_itself(machine: Machine) -> None:
     assert machine.run("first", keep="5s")[0] == contract.CLI_OK  # enough for its imports on a busy machine
-    wait_until(lambda: machine.imports == 3 and not machine.kept() and not machine.sockets())
+    wait_until(lambda: machine.imports == 2 and not machine.kept() and not machine.sockets())
     assert "kept warm" not in machine.tj("list")[2]
     code, _, err = machine.run("second", keep="1s")
     assert code == contract.CLI_OK and "cold" not in err, "its time was over: nothing to tell"
@@ -197,36 +137,38 @@ def test_it_ends_by_itself(machine: Machine) -> None:
 
 def test_who_gives_up_before_the_start_gets_no_agent(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.run("first")
-    kept_once(machine, 3)
+    kept_once(machine, 2)
     monkeypatch.setenv("XDG_STATE_HOME", str(machine.state))
     found = note.find()
     assert found is not None
-    with line._connected(found, HANG_S) as given_up:
+    with line._connected(note.door(found), HANG_S) as given_up:
         given_up.send(packet(TO_KEPT, Take()))
         took = line._answer(given_up)
         assert isinstance(took, Took) and os.path.exists(f"/proc/{took.pid}")
-    wait_until(lambda: not _between(machine))
+    wait_until(lambda: not machine.between())
     assert not os.path.exists(f"/proc/{took.pid}") and machine.kept() == [found.pid]
     assert "cold" not in machine.run("second")[2]
 
 
 def test_an_import_that_never_ends_ends_with_its_time(machine: Machine) -> None:
-    hangs = "\nimport time\nif not any(name.startswith('TRAINJOB_') for name in os.environ):\n    time.sleep(600)\n"
+    hangs = (
+        "\nimport time\nif 'trainjob-run-' not in os.environ.get('TMPDIR', ''):\n    time.sleep(600)\n"  # in no job's
+    )
     machine.module.write_text(machine.module.read_text() + hangs)
     code, _, err = machine.run("first", keep="5s")
     assert code == contract.CLI_OK and "a warm process stays" in err
-    wait_until(lambda: machine.imports == 3 and not machine.kept())
+    wait_until(lambda: machine.imports == 2 and not machine.kept())
     code, _, err = machine.run("second", keep="1s")
-    assert code == contract.CLI_OK and machine.imports >= 5, err
+    assert code == contract.CLI_OK and machine.imports >= 3, err
 
 
 def test_agents_whose_end_nobody_would_tell_are_ended_and_the_job_goes_on(machine: Machine) -> None:
     machine.run("first")
-    kept_once(machine, 3)
-    second = machine.start(*machine.words("wait"))
+    kept_once(machine, 2)
+    second = machine.start(*machine.words("wait", more=("--keep-warm", "10m")))
     wait_until(machine.trains)
-    assert len(_between(machine)) == 2
-    os.kill(_between(machine)[0], signal.SIGKILL)
+    assert len(machine.between()) == 2
+    os.kill(machine.between()[0], signal.SIGKILL)
     # Not before: ranks that may end could be done when their agent's end is seen.
     wait_until(lambda: _newest(machine).get("attempt", {}).get("number") == 2 or second.poll() is not None)
     (machine.job / "go").touch()
@@ -240,23 +182,10 @@ def _newest(machine: Machine) -> dict[str, Any]:
     return dict(json.loads(machine.tj("list", "-o", "json")[1])[0]["job"]["status"])
 
 
-def _between(machine: Machine) -> list[int]:
-    """Processes between the kept one and agents: in its session, and not itself."""
-    found = []
-    for kept in machine.kept():
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            try:
-                if pid != kept and os.getsid(pid) == kept:
-                    found.append(pid)
-            except OSError:
-                continue
-    return found
-
-
 def test_a_state_folder_that_others_can_reach_is_not_used(machine: Machine) -> None:
     folder = machine.state / "trainjob" / "warm" / os.uname().nodename
     folder.mkdir(parents=True)
     folder.chmod(0o755)
     code, _, err = machine.run("first")
     assert code == contract.CLI_OK and "nothing is kept warm" in err and "0700" in err
-    assert not machine.kept() and machine.imports == 2
+    assert not machine.kept() and machine.imports == 1

@@ -257,7 +257,7 @@ class _Silent:
 def test_a_pod_that_is_deleted_does_not_wait_for_a_process_that_is_kept(tmp_path: Path) -> None:
     async def story(w: World) -> None:
         silent = _Silent()
-        w.kubelet._machine = dataclasses.replace(w.machine, kept=silent)
+        w.kubelet._machine = dataclasses.replace(w.machine, kept=(silent,))
         pod = await w.pod("a", "sleep", "600")
         await w.until(silent.asked.is_set)
         await w.cluster.delete_pod("default", "a", pod["metadata"]["uid"], 30)

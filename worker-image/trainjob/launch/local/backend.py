@@ -21,8 +21,10 @@ from trainjob.launch.local import checks, environment, gpus, scratch
 from trainjob.launch.local.caller import Caller, Listener, LocalEvent
 from trainjob.launch.local.drive import Driver
 from trainjob.launch.local.kept.keeper import Keeper
+from trainjob.launch.local.kept.shared import Shared
 from trainjob.launch.local.kubelet import Machine
 from trainjob.launch.local.lock import JobLock
+from trainjob.launch.local.process import Kept
 from trainjob.launch.local.registry.recorder import Recorder
 from trainjob.screen.asked import Asker
 from trainjob_api import contract, defaults
@@ -132,9 +134,23 @@ def _machine(
         token_file=_private(os.path.join(space.path, "token"), token),
         gpus=gpus.GpuPool(gpus.visible(base)),
         lock=(lock.path, lock.descriptor) if lock else None,
-        kept=keeper if options.uses_kept and defaults.uses_agent(job.spec) else None,
+        kept=_kept(job, stack, options, keeper, space, reader),
     )
     return machine, token
+
+
+def _kept(
+    job: TrainJob, stack: contextlib.ExitStack, options: LocalOptions, keeper: Keeper, space: scratch.Scratch, pipe: int
+) -> tuple[Kept, ...]:
+    """What agents may be started of, first that which is there already."""
+    if not defaults.uses_agent(job.spec):
+        return ()
+    found: list[Kept] = [keeper] if options.uses_kept else []
+    if Shared.is_for(job):
+        shared = Shared(job, space.path, space.tmp, pipe)
+        stack.callback(shared.close)
+        found.append(shared)
+    return tuple(found)
 
 
 def base_environment(options: LocalOptions | None = None) -> dict[str, str]:

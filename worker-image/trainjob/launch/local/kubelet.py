@@ -46,8 +46,8 @@ class Machine:
     gpus: GpuPool
     lock: tuple[str, int] | None = None
     """Path and descriptor of the job name's lock."""
-    kept: Kept | None = None
-    """Agents are started of it, as far as it has one."""
+    kept: tuple[Kept, ...] = ()
+    """Agents are started of the first that has one."""
 
     @property
     def inherited(self) -> tuple[int, ...]:
@@ -182,22 +182,26 @@ class LocalKubelet:
         self._set(run, _running())
 
     async def _child(self, run: _Run, launch: Launch, output: int) -> Child:
-        """Of the warm process that is kept, if there is one for it. Raises LaunchError: nobody wants it any more."""
-        taken, kept = None, self._machine.kept
-        if kept is not None:
-            taking = asyncio.create_task(asyncio.to_thread(kept.take, launch, os.dup(output)))
-            deletion = asyncio.create_task(run.deletion.wait())
-            try:
-                await asyncio.wait({taking, deletion}, return_when=asyncio.FIRST_COMPLETED)
-                if not taking.done():
-                    raise LaunchError("it was stopped before its start")
-                taken = taking.result()
-            finally:
-                deletion.cancel()
-                if not taking.done():
-                    taking.add_done_callback(_unwanted)
-                    kept.give_up(launch)
-        return taken if taken is not None else start(launch, output)
+        """Of a process that is warm, if there is one for it. Raises LaunchError: nobody wants it any more."""
+        for kept in self._machine.kept:
+            taken = await self._taken(run, kept, launch, output)
+            if taken is not None:
+                return taken
+        return start(launch, output)
+
+    async def _taken(self, run: _Run, kept: Kept, launch: Launch, output: int) -> Child | None:
+        taking = asyncio.create_task(asyncio.to_thread(kept.take, launch, os.dup(output)))
+        deletion = asyncio.create_task(run.deletion.wait())
+        try:
+            await asyncio.wait({taking, deletion}, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                raise LaunchError("it was stopped before its start")
+            return taking.result()
+        finally:
+            deletion.cancel()
+            if not taking.done():
+                taking.add_done_callback(_unwanted)
+                kept.give_up(launch)
 
     def _environment(self, run: _Run, container: Mapping[str, Any]) -> dict[str, str]:
         variables = environment.container_env(run.pod, container, self._machine.base_environment)

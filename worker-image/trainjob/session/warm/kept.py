@@ -6,6 +6,8 @@ process waits until the launcher, which may have given up by now, says `Start`; 
 child of its own, and executes the agent in its own place. Between it and this process stands a third, which tells the
 launcher the agent's end: what is kept may go while jobs run. Descriptors of a job are sent to that job's process alone.
 
+The one of a job's own workers (`launch.local.kept.shared`) is the same, and ends with its launcher.
+
 One thread, nothing of the user's own code. It ends when its time is over, also in the middle of an import, when it is
 told to, when something that it has imported is another by now (`unchanged`), and when no note tells others of it.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import socket
 import struct
@@ -65,6 +68,8 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     environ, since = dict(os.environ), time.time_ns()
     keep: Keep = _read(order)
     parent.settle(first_to_go=True)
+    if keep.tmp:
+        os.environ["TMPDIR"] = keep.tmp
     wishes = parent.Wishes(keep.modules, keep.folder, keep.optional, keep.learned, keep.without, beside_training=False)
     names = Names()
     with _bounded(keep.until), names.watched():
@@ -76,7 +81,7 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     listener, files = socket.socket(fileno=listening), Files(since, names)
     until, unknown = keep.until, now() + NOTED_S
     while True:
-        line = _caller(listener, min(until, unknown))
+        line = _caller(listener, min(until, unknown), keep.owner)
         if line is None:
             _leave(keep, "its time is over" if now() >= until else "nobody knows of it")
         word, unknown = _heard(line), until
@@ -96,6 +101,8 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
                 os._exit(0)
             if _forked():
                 listener.close()
+                if keep.owner >= 0:
+                    os.close(keep.owner)
                 return _between(line, grown, folder)
         line.close()
 
@@ -133,22 +140,28 @@ def _again(keep: Keep, error: learned.Unfit, order: int, listening: int, environ
         file.seek(0)
         file.truncate()
         file.write(packet(KEPT_FILES, new))
-    for fd in (order, listening):
+    for fd in (order, listening, *((keep.owner,) if keep.owner >= 0 else ())):
         os.set_inheritable(fd, True)
     os.execve(sys.executable, getattr(sys, "orig_argv", ()), environ)
 
 
-def _caller(listener: socket.socket, until: float) -> Optional[socket.socket]:
-    """The next of this user; None: nobody came in time."""
+def _caller(listener: socket.socket, until: float, owner: int) -> Optional[socket.socket]:
+    """The next of this user; None: nobody came in time, or its owner is gone."""
+    waits = [listener.fileno(), *((owner,) if owner >= 0 else ())]
     while True:
         _reap()
         left = until - now()
         if left <= 0:
             return None
-        listener.settimeout(min(left, LOOK_S))
+        ready = select.select(waits, [], [], min(left, LOOK_S))[0]
+        if owner in ready:
+            return None
+        if not ready:
+            continue
+        listener.settimeout(0)  # who has connected may have left again
         try:
             line, _ = listener.accept()
-        except socket.timeout:
+        except BlockingIOError:
             continue
         except OSError:  # no descriptor is left, say, and it is of no use
             return None

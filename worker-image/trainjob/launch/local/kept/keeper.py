@@ -11,24 +11,20 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from trainjob.agent.warm.script import folder_of
 from trainjob.launch.local import lock
-from trainjob.launch.local.kept import likeness, line, note
+from trainjob.launch.local.kept import likeness, line, making, note
 from trainjob.launch.local.kept.child import KeptChild
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_api.warm_messages import ENV_ROOM, Done, Keep, Leave, Stay
-
-_ARGV_ROOM, _ENV_ROOM = 4096, 16 * 1024
-"""Bytes for the command line and the variables that a rank shows."""
+from trainjob_api.warm_messages import Done, Keep, Leave, Stay
 
 
 class Keeper:
@@ -42,14 +38,14 @@ class Keeper:
         self._silent = ""
         """The one that has not answered: nobody waits for it again."""
         self._launches: list[Launch] = []
-        self._takes: dict[int, line.Taking] = {}
+        self._takings = line.Takings()
 
     def take(self, launch: Launch, output: int) -> KeptChild | None:
         """An agent of the parent that is kept; None: it is to be started as ever. Blocks while that one imports.
         `output`: the agent's, closed by this.
         """
         self._launches.append(launch)
-        taking = self._takes.setdefault(id(launch), line.Taking())
+        taking = self._takings.of(launch)
         kept = None
         try:
             kept = note.find()
@@ -57,7 +53,7 @@ class Keeper:
                 return None
             why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
             if kept is not None and why is None:
-                return taking.taken(kept, launch, output)
+                return taking.taken(note.door(kept), line.patience(kept.age_s), launch, output)
         except (ConnectionError, FileNotFoundError):
             why = note.last_word()
         except OSError as error:
@@ -76,7 +72,7 @@ class Keeper:
 
     def give_up(self, launch: Launch) -> None:
         """As `Kept` says."""
-        self._takes.setdefault(id(launch), line.Taking()).give_up()
+        self._takings.of(launch).give_up()
 
     def keep(self, seconds: float) -> str:
         """Have one for the next job of this kind, for so long; what to say of that. Called while the pods' folders are
@@ -150,7 +146,7 @@ def _begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) ->
     with open(path, "w", encoding="utf-8") as file:
         json.dump(learned, file)
     _sweep(folder)
-    until = _now() + seconds
+    until = making.now() + seconds
     keep = Keep(
         id=id_,
         socket=os.path.join(folder, name),
@@ -160,8 +156,7 @@ def _begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) ->
         optional=plan.optional,
         learned=path if learned else "",
     )
-    with line.listening(folder, name) as listener, line.written(keep) as order:
-        process = _started(listener.fileno(), order.fileno(), wish.environ, wish.working_dir, folder)
+    process, door = making.start(keep, wish.environ, wish.working_dir, os.path.join(folder, note.LOG))
     try:
         new = Note(
             id=id_,
@@ -178,56 +173,27 @@ def _begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) ->
             environ=likeness.hashed(wish.environ, salt),
         )
         note.write(new)
-        line.tell(new, Stay(until))
+        line.tell(door, Stay(until))
     except BaseException:
         # Nobody would find it.
-        process.kill()
-        process.wait()
-        _unlink(folder, name)
+        making.kill(process, door)
         raise
     process.returncode = 0  # it outlives this one, which does not wait for it
-
-
-def _now() -> float:
-    """Of the clock that the one that is kept looks at."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _sweep(folder: str) -> None:
     """Sockets of those that were killed."""
     for name in os.listdir(folder):
         if name.endswith(note.socket_of("")):
-            _unlink(folder, name)
-
-
-def _unlink(folder: str, name: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(folder, name))
-
-
-def _started(
-    listener: int, order: int, environ: Mapping[str, str], working_dir: str, folder: str
-) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", "trainjob.session.rank", contract.KEEP, f"{listener}:{order}", "_" * _ARGV_ROOM]
-    with open(os.path.join(folder, note.LOG), "wb") as log:
-        return subprocess.Popen(
-            words,
-            env={**environ, ENV_ROOM: "_" * _ENV_ROOM},
-            cwd=working_dir,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(listener, order),
-            start_new_session=True,
-        )
+            making.unlink(line.Door(folder, name))
 
 
 def _stays(kept: Note, seconds: float) -> bool:
-    word = Stay(_now() + seconds)
+    word = Stay(making.now() + seconds)
     try:
-        if line.may_import(kept):
-            line.tell(kept, word)
-        elif not isinstance(line.ask(kept, word), Done):
+        if line.may_import(kept.age_s):
+            line.tell(note.door(kept), word)
+        elif not isinstance(line.ask(note.door(kept), word), Done):
             return False
     except OSError:
         return False
@@ -237,11 +203,11 @@ def _stays(kept: Note, seconds: float) -> bool:
 
 def _end(kept: Note) -> None:
     try:
-        line.ask(kept, Leave(), line.LEAVE_S)
+        line.ask(note.door(kept), Leave(), line.LEAVE_S)
     except OSError:
         # It imports, or is out of order: nothing that it holds is needed.
         _kill(kept)
-        _unlink(note.folder(), note.socket_of(kept.id))
+        making.unlink(note.door(kept))
     note.forget()
 
 

@@ -24,6 +24,7 @@ _OF_NO_LIBRARY = re.compile(
     r"(?:TRAINJOB|PET|TORCHELASTIC|SSH|TMUX|TERM|KONSOLE|ITERM|VTE|XDG_SESSION)_\w*"
     r"|_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|STY|TMUX|WINDOWID|GPG_TTY|XDG_SEAT|XDG_VTNR|INVOCATION_ID|JOURNAL_STREAM"
 )
+_OF_ONE_POD = re.compile(r"TRAINJOB_\w*")
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _STATUS = re.compile(
     r"^(SigBlk|SigIgn|Cap(?:Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp|Seccomp_filters|Mems_allowed_list):\s*(.*)$", re.M
@@ -54,12 +55,17 @@ class Wish:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Of a parent for the ranks of such a worker: what is true of no rank alone."""
-        every = rank_command.environment_of_all(self._pod, self.words, 1)
+        """Of a parent for the ranks of such a worker, in any job: what is true of no rank alone."""
+        return self._without(_OF_NO_LIBRARY, 1)
+
+    def environ_of_job(self, processes: int) -> dict[str, str]:
+        """Of one for all workers of this job, which have so many ranks each."""
+        return self._without(_OF_ONE_POD, processes)
+
+    def _without(self, names: re.Pattern[str], processes: int) -> dict[str, str]:
+        every = rank_command.environment_of_all(self._pod, self.words, processes)
         return {
-            name: value
-            for name, value in every.items()
-            if name not in rank_command.PLACE and not _OF_NO_LIBRARY.fullmatch(name)
+            name: value for name, value in every.items() if name not in rank_command.PLACE and not names.fullmatch(name)
         }
 
     @property

@@ -1,4 +1,4 @@
-"""What is said to a kept parent, over its socket in the user's state folder. Called by `keeper`."""
+"""What is said to a kept parent, over its socket in a folder of the user's own. Called by `keeper` and `shared`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from trainjob.launch.local.kept import note
 from trainjob.launch.local.kept.child import KeptChild
-from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
@@ -37,6 +35,14 @@ LEAVE_S = 5.0
 """For one that is to end: else it is killed."""
 
 
+class Door(NamedTuple):
+    """Where one is reached."""
+
+    folder: str
+    name: str
+    """Of its socket there."""
+
+
 class NoAnswer(TimeoutError):
     """It is there, and is silent."""
 
@@ -56,12 +62,12 @@ class Taking:
             if self._line is not None:
                 self._line.shutdown(socket.SHUT_RDWR)  # who waits for a word hears the end
 
-    def taken(self, kept: Note, launch: Launch, output: int) -> KeptChild:
+    def taken(self, door: Door, patience_s: float, launch: Launch, output: int) -> KeptChild:
         """An agent of it. Raises OSError: there is none, the text says why; ConnectionError, FileNotFoundError: nobody
         is there any more.
         """
         agent = Agent(tuple(launch.words), launch.environment, launch.working_dir, _umask(), tuple(launch.inherited))
-        line = _connected(kept, patience(kept))
+        line = _connected(door, patience_s)
         try:
             self._may_end(line)
             line.send(packet(TO_KEPT, Take()))
@@ -94,14 +100,25 @@ class Taking:
             self._line = line
 
 
-def may_import(kept: Note) -> bool:
-    """It may be too young to answer."""
-    return kept.age_s < PATIENCE_S - ANSWER_S
+class Takings:
+    """Of all agents of a job; from any thread."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Launch, Taking]] = {}
+
+    def of(self, launch: Launch) -> Taking:
+        """Always the same."""
+        return self._of.setdefault(id(launch), (launch, Taking()))[1]
 
 
-def patience(kept: Note) -> float:
+def may_import(age_s: float) -> bool:
+    """One of that age may be too young to answer."""
+    return age_s < PATIENCE_S - ANSWER_S
+
+
+def patience(age_s: float) -> float:
     """How long it may take to answer: what a cold start would take too, and no more."""
-    return max(ANSWER_S, PATIENCE_S - kept.age_s)
+    return max(ANSWER_S, PATIENCE_S - age_s)
 
 
 def _umask() -> int:
@@ -113,16 +130,16 @@ def _umask() -> int:
     return int(found[1], 8)
 
 
-def ask(kept: Note, word: Any, patience_s: float = ANSWER_S) -> Any:
+def ask(door: Door, word: Any, patience_s: float = ANSWER_S) -> Any:
     """Its answer. Raises OSError."""
-    with _connected(kept, patience_s) as line:
+    with _connected(door, patience_s) as line:
         line.send(packet(TO_KEPT, word))
         return _answer(line)
 
 
-def tell(kept: Note, word: Any) -> None:
+def tell(door: Door, word: Any) -> None:
     """Without waiting: it may import yet. Raises OSError."""
-    with _connected(kept, ANSWER_S) as line:
+    with _connected(door, ANSWER_S) as line:
         line.send(packet(TO_KEPT, word))
 
 
@@ -134,11 +151,11 @@ def _answer(line: socket.socket) -> Any:
         raise OSError(str(error)) from None
 
 
-def _connected(kept: Note, patience_s: float) -> socket.socket:
+def _connected(door: Door, patience_s: float) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         line.settimeout(patience_s)
-        with _address(note.folder(), note.socket_of(kept.id)) as address:
+        with _address(door) as address:
             line.connect(address)
     except BaseException:
         line.close()
@@ -147,19 +164,19 @@ def _connected(kept: Note, patience_s: float) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _address(folder: str, name: str) -> Iterator[str]:
-    """A socket's path has room for 107 bytes, and a state folder may lie deep."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _address(door: Door) -> Iterator[str]:
+    """A socket's path has room for 107 bytes, and the folder may lie deep."""
+    descriptor = os.open(door.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{descriptor}/{name}"
+        yield f"/proc/self/fd/{descriptor}/{door.name}"
     finally:
         os.close(descriptor)
 
 
-def listening(folder: str, name: str) -> socket.socket:
+def listening(door: Door) -> socket.socket:
     """The socket on which one is reached."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with _address(folder, name) as address:
+    with _address(door) as address:
         listener.bind(address)
     listener.listen(64)
     return listener

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from trainjob.launch.local import lock
+from trainjob.launch.local.kept.line import Door
 from trainjob.launch.local.registry import records
 
 LOG, LEARNED = "log", "learned.json"
@@ -73,6 +74,11 @@ def folder(*, make: bool = False) -> str:
 def socket_of(id_: str) -> str:
     """Its name in the folder."""
     return f"{id_}.sock"
+
+
+def door(note: Note) -> Door:
+    """Where it is reached. Raises OSError."""
+    return Door(folder(), socket_of(note.id))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,122 @@
+"""The workers of a local job have one parent of their ranks together: its imports are made once a job, and a worker that
+comes later makes none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from support.kept_machine import Machine
+from support.patience import HANG_S
+from support.scenario import wait_until
+from trainjob_api import contract
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """
+import os, sys, tempfile, time, trainjob
+import noting
+context = trainjob.get_context()
+rank = context.get_world_rank()
+print("rank", rank, "has", noting.VERSION, "given", *sys.argv[1:], "from", os.getppid(), flush=True)
+assert os.path.isdir(tempfile.gettempdir())
+open(f"trains{rank}", "w").write(str(os.getppid()))
+while "wait" in sys.argv and not os.path.exists("go"):
+    trainjob.barrier()
+    time.sleep(0.05)
+trainjob.report({"loss": 1.0}, step=0)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path, SCRIPT)
+
+
+def agent_of(machine: Machine, rank: int) -> int:
+    return int((machine.job / f"trains{rank}").read_text() or 0)
+
+
+def test_all_workers_have_what_was_imported_once(machine: Machine) -> None:
+    code, out, err = machine.tj(*machine.words("a"))
+    assert code == contract.CLI_OK, err
+    assert "rank 0 has 1 given a" in out and "rank 1 has 1 given a" in out
+    assert machine.imports == 1
+    assert not machine.parents(), "it goes with the job"
+
+
+def test_a_worker_that_takes_a_lost_ones_place_imports_nothing(machine: Machine) -> None:
+    job = machine.start(*machine.words("wait"))
+    wait_until(machine.trains)
+    lost = agent_of(machine, 1)
+    os.kill(lost, signal.SIGKILL)
+    wait_until(lambda: agent_of(machine, 1) not in (0, lost) or job.poll() is not None)
+    (machine.job / "go").touch()
+    out, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == contract.CLI_OK, out + err
+    assert re.search(r"attempt 2 started", err) and machine.imports == 1
+
+
+@pytest.mark.parametrize("when", ["while it imports", "while agents run"])
+def test_without_it_agents_make_their_own(machine: Machine, when: str) -> None:
+    early = when == "while it imports"
+    if early:
+        hold = (
+            "\nimport time\nif not any(name.startswith('TRAINJOB_JOB') for name in os.environ):\n    time.sleep(600)\n"
+        )
+        machine.module.write_text(machine.module.read_text() + hold)
+    job = machine.start(*machine.words("wait"))
+    wait_until(lambda: machine.imports == 1 if early else machine.trains())
+    (parent,) = machine.parents()
+    os.kill(parent, signal.SIGKILL)
+    wait_until(machine.trains)
+    if early:
+        assert machine.imports == 3, "each agent has made one"
+    else:
+        lost = agent_of(machine, 1)
+        os.kill(lost, signal.SIGKILL)
+        wait_until(lambda: agent_of(machine, 1) not in (0, lost) or job.poll() is not None)
+        assert machine.imports == 2, "the new agent has made one"
+    (machine.job / "go").touch()
+    out, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == contract.CLI_OK, out + err
+
+
+def test_it_goes_when_its_launcher_is_killed(machine: Machine) -> None:
+    job = machine.start(*machine.words("wait"))
+    wait_until(machine.trains)
+    assert len(machine.parents()) == 1 and len(machine.between()) == 2
+    job.kill()
+    job.communicate(timeout=HANG_S)
+    wait_until(lambda: not machine.parents())
+
+
+def test_a_job_that_is_stopped_does_not_wait_for_its_imports(machine: Machine) -> None:
+    hold = "\nimport time\nwhile not os.path.exists('go'):\n    time.sleep(0.05)\n"
+    machine.module.write_text(machine.module.read_text() + hold)
+    job = machine.start(*machine.words("a"))
+    wait_until(lambda: machine.imports == 1)
+    job.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    job.communicate(timeout=HANG_S)
+    assert job.returncode == contract.CLI_INTERRUPTED and not machine.parents()
+    assert began and not machine.trains()
+
+
+def test_what_is_imported_ahead_is_not_old(machine: Machine) -> None:
+    """A package that was installed anew while the job runs: a new worker's ranks have it as a plain one would."""
+    job = machine.start(*machine.words("wait"))
+    wait_until(machine.trains)
+    machine.write(2)
+    lost = agent_of(machine, 1)
+    os.kill(lost, signal.SIGKILL)
+    wait_until(lambda: agent_of(machine, 1) not in (0, lost) or job.poll() is not None)
+    (machine.job / "go").touch()
+    out, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == contract.CLI_OK and "rank 1 has 2" in out, out + err

@@ -1,0 +1,136 @@
+"""One parent for all workers of a job: what their ranks import is imported once, and a worker that comes later (in the
+place of one that was lost, or since the job grows) has it at once.
+
+Made by `backend` for one job; `kubelet` takes. Where there is none, each agent makes its own as ever, as in pods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+
+from trainjob.agent.warm.script import folder_of
+from trainjob.launch.local.kept import line, making
+from trainjob.launch.local.kept.child import KeptChild
+from trainjob.launch.local.kept.likeness import Wish
+from trainjob.launch.local.kept.line import Door
+from trainjob.launch.local.process import Launch
+from trainjob_api import defaults
+from trainjob_api.v1alpha1 import TrainJob
+from trainjob_api.warm_messages import Keep, Stay
+
+IMPORTS_S = 60.0
+"""For its imports: then it ends."""
+_FOR_EVER_S = 1e9
+
+
+class Shared:
+    """Of one job."""
+
+    def __init__(self, job: TrainJob, folder: str, tmp: str, owner: int) -> None:
+        """`folder`: the job's private one; `tmp`: TMPDIR of its ranks; `owner`: read end of a pipe whose other end is
+        closed when the launcher dies.
+        """
+        self._runtime, self._processes = job.spec.runtime, defaults.processes_per_worker(job.spec)
+        self._folder, self._tmp, self._owner = folder, tmp, owner
+        self._mutex = threading.Lock()
+        self._made: _Made | None = None
+        self._never = False
+        """There is none (any more)."""
+        self._takings = line.Takings()
+
+    @staticmethod
+    def is_for(job: TrainJob) -> bool:
+        """Whether there is more than one worker to have it."""
+        most = job.spec.workers if job.spec.elastic is None else job.spec.elastic.max_workers
+        return sys.platform.startswith("linux") and most + job.spec.runtime.spare_workers > 1
+
+    def take(self, launch: Launch, output: int) -> KeptChild | None:
+        """As `Kept` says. Blocks while it imports."""
+        taking = self._takings.of(launch)
+        made = None
+        try:
+            made = self._one_for(launch)
+            if made is None:
+                return None
+            return taking.taken(made.door, line.patience(time.monotonic() - made.began), launch, output)
+        except Exception:  # the job must not wait for a start that nobody makes; and nobody asks that one again
+            if made is not None and not taking.given_up:
+                self._give_up(made)
+            return None
+        finally:
+            os.close(output)
+
+    def give_up(self, launch: Launch) -> None:
+        """As `Kept` says."""
+        self._takings.of(launch).give_up()
+
+    def close(self) -> None:
+        """What was started of it goes on."""
+        with self._mutex:
+            self._never = True
+            if self._made is not None:
+                making.kill(self._made.process, self._made.door)
+                self._made = None
+
+    def _one_for(self, launch: Launch) -> _Made | None:
+        """Begun for the first that asks; None: it would be of no use to this one. Raises OSError."""
+        words = list(launch.words)
+        words = words[words.index("--") + 1 :]
+        wish = Wish(words, launch.environment, launch.working_dir, self._runtime.prefork, self._runtime.preload)
+        environ = wish.environ_of_job(self._processes)
+        with self._mutex:
+            if self._never:
+                return None
+            if self._made is None:
+                self._never = True  # unless it is there at the end of this
+                if wish.why_none() is not None:
+                    return None
+                self._made = self._begun(wish, environ)
+                self._never = False
+            same = self._made.place == (tuple(words), environ, launch.working_dir)
+            return self._made if same else None
+
+    def _begun(self, wish: Wish, environ: dict[str, str]) -> _Made:
+        plan, id_ = wish.reading.plan(), secrets.token_hex(4)
+        keep = Keep(
+            id=id_,
+            socket=os.path.join(self._folder, f"{id_}.sock"),
+            until=making.now() + IMPORTS_S,
+            modules=plan.modules,
+            folder=folder_of(wish.words, wish.working_dir),
+            optional=plan.optional,
+            tmp=self._tmp,
+            owner=self._owner,
+        )
+        log = os.path.join(self._folder, "shared.log")
+        process, door = making.start(keep, environ, wish.working_dir, log, inherited=[self._owner])
+        try:
+            line.tell(door, Stay(making.now() + _FOR_EVER_S))
+        except BaseException:
+            making.kill(process, door)
+            raise
+        return _Made(process, door, (tuple(wish.words), environ, wish.working_dir))
+
+    def _give_up(self, made: _Made) -> None:
+        """It is gone, or out of order."""
+        with self._mutex:
+            if self._made is made:
+                self._never, self._made = True, None
+                with contextlib.suppress(OSError):
+                    making.kill(made.process, made.door)
+
+
+class _Made:
+    """One that was started."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], door: Door, place: tuple[tuple[str, ...], dict[str, str], str]
+    ):
+        self.process, self.door, self.place = process, door, place
+        self.began = time.monotonic()
