@@ -25,8 +25,10 @@ import os, sys, time, trainjob
 import noting
 context = trainjob.get_context()
 print("rank", context.get_world_rank(), "has", noting.VERSION, "given", *sys.argv[1:], "in", os.getcwd(), flush=True)
-if "raise" in sys.argv and context.get_world_rank() == 1:
-    raise ValueError("on purpose")
+if "raise" in sys.argv:
+    trainjob.barrier()  # both have said the line
+    if context.get_world_rank() == 1:
+        raise ValueError("on purpose")
 if "die" in sys.argv and os.environ["TRAINJOB_ATTEMPT"] == "1":
     trainjob.barrier()
     os.kill(os.getpid(), 9) if context.get_world_rank() == 1 else time.sleep(600)

@@ -20,7 +20,18 @@ import types
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
-from trainjob.session import failure, gloo_threads, large_imports, link, rendezvous, stacks, temporary, tie, unchanged
+from trainjob.session import (
+    failure,
+    gloo_threads,
+    large_imports,
+    link,
+    rendezvous,
+    short_exit,
+    stacks,
+    temporary,
+    tie,
+    unchanged,
+)
 from trainjob_api import contract, first_path
 
 _SAFE_PATH = bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
@@ -50,6 +61,7 @@ def main(arguments: List[str]) -> None:
     """Run the command behind `--`, or the one that a fork is given; returns when it ended by itself, raises SystemExit
     with its exit code otherwise.
     """
+    short_exit.register()
     gloo_threads.let_finish()
     if arguments[:1] == [contract.WARM]:
         from trainjob.session import warm
@@ -70,6 +82,7 @@ def main(arguments: List[str]) -> None:
 
 def _run(command: Sequence[str]) -> None:
     """Become the program, in a process that is tied to the agent; ends as `main` does."""
+    short_exit.here()
     stacks.make_readable()
     temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
     rendezvous.use_agent_store()
@@ -88,6 +101,7 @@ def _run(command: Sequence[str]) -> None:
         exec(code, module.__dict__)
     except SystemExit as error:
         link.tell_leaving(link.exit_code(error), error)
+        short_exit.with_code(link.exit_code(error))
         raise
     except KeyboardInterrupt:
         link.tell_leaving(128 + signal.SIGINT)
@@ -95,6 +109,7 @@ def _run(command: Sequence[str]) -> None:
     except BaseException as error:  # the top of the user's program
         _end(contract.END_EXCEPTION, error)
     link.tell_leaving(0)
+    short_exit.with_code(0)
 
 
 def _prepare(command: Sequence[str]) -> Tuple[types.CodeType, types.ModuleType]:
@@ -203,6 +218,7 @@ def _end(kind: str, error: BaseException) -> NoReturn:
         # The script may have set its own hook (rich, wandb, ...): it prints, the word to the agent went out before.
         shown = failure.loader_kill(error) or error
         sys.excepthook(type(shown), shown, shown.__traceback__)
+    short_exit.with_code(1)
     sys.exit(1)
 
 

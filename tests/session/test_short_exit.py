@@ -1,0 +1,252 @@
+"""What a script can see of a process's exit is as under plain Python, although the interpreter is not taken apart.
+
+A small package stands for torch. A library of its keeps an object until Python takes its modules apart: whether that
+was told says which way a process has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.patience import HANG_S
+from support.ranks import environment
+from support.warm_ranks import run_warm
+from trainjob.session import short_exit
+
+pytestmark = pytest.mark.slow
+
+APART = "taken apart"
+TORCH = f"""
+import os
+class Kept:
+    def __del__(self, write=os.write):
+        write(2, b"{APART}\\n")
+kept = Kept()
+held = []
+class default_generator:
+    seed = staticmethod(lambda: None)
+"""
+SCRIPTS = {
+    "the end": "print('done')",
+    "a number": "sys.exit(3)",
+    "words": "sys.exit('words')",
+    "a large number": "sys.exit(256)",
+    "an exception": "raise ValueError('bad batch')",
+    "a file that was left open": "file = open('left', 'w'); file.write('all of it')",
+    "a binary file that was left open": "file = open('left', 'wb'); file.write(b'all of it')",
+    "a file that a library holds": "torch.held.append(open('left', 'w')); torch.held[0].write('all of it')",
+    "a file in a circle": "circle = [open('left', 'w')]; circle.append(circle); circle[0].write('all'); del circle",
+    "a file below a failure": "file = open('left', 'w'); file.write('all of it'); raise ValueError('bad batch')",
+    "what C has printed": "import ctypes; ctypes.CDLL(None).puts(b'from C')",
+    "an object of the script": """
+        class Goes:
+            def __init__(self, name): self.name = name
+            def __del__(self): print(self.name, 'goes in', os.path.basename(os.getcwd())[:0], helper())
+        def helper(): return 'with help'
+        one, _two = Goes('one'), Goes('two')
+        held = {'three': Goes('three')}
+        def closure(four=Goes('four')): return four
+        """,
+    "an object in a circle": """
+        class Goes:
+            def __del__(self): print('goes', os.sep)
+        one = Goes(); one.self = one
+        """,
+    "an object of a module beside it": "import beside",
+    "an object that a library holds the module of": "import beside; torch.held.append(beside)",
+    "an object that prints an error": """
+        class Goes:
+            def __del__(self): raise ValueError('while it goes')
+        one = Goes()
+        """,
+    "what is to be done at exit": """
+        import atexit, weakref
+        atexit.register(print, 'first, so last')
+        class Thing: pass
+        thing = Thing()
+        weakref.finalize(thing, print, 'finalized')
+        atexit.register(print, 'last, so first')
+        """,
+    "a failure at exit": "import atexit; atexit.register(lambda: 1 / 0)",
+    "a temporary folder": """
+        import tempfile
+        folder = tempfile.TemporaryDirectory(dir='.', prefix='temporary-')
+        """,
+    "a thread that is waited for": """
+        import threading, time
+        def late():
+            time.sleep(0.3); print('late')
+        threading.Thread(target=late).start()
+        """,
+    "a thread that is not": """
+        import threading, time
+        def on():
+            while True: time.sleep(0.001)
+        threading.Thread(target=on, daemon=True).start()
+        """,
+    "an executor": """
+        from concurrent.futures import ThreadPoolExecutor
+        ThreadPoolExecutor().submit(print, 'in a thread')
+        """,
+    "a child that goes on": """
+        if os.fork() == 0:
+            kept = open('of the child', 'w'); kept.write('all of it')
+        else:
+            os.wait()
+        """,
+    "children of multiprocessing": """
+        import multiprocessing
+        if __name__ == '__main__':
+            with multiprocessing.get_context('fork').Pool(2) as pool:
+                print(pool.map(abs, [-1, -2]))
+            queue = multiprocessing.get_context('fork').Queue(); queue.put(1)
+        """,
+    "a closed stream": "sys.stdout.close()",
+    "a stream that nobody takes": "print('lost'); os.close(1)",
+    "a signal": "import signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "its own way": "os._exit(5)",
+    "a hook": "sys.excepthook = lambda *error: print('hooked', error[0].__name__); raise ValueError('bad batch')",
+}
+PYTHONS_OWN = {"a stream that nobody takes", "a child that goes on"}
+"""Which Python ends itself, or one process of which."""
+NEITHER = {"a signal", "its own way"}
+BEGIN = "import os, sys, torch\n"
+
+
+def written(folder: Path, script: str) -> dict[str, str]:
+    """Everything in place; the variables of a process that runs it."""
+    lib = folder / "lib" / "site-packages"
+    (lib / "torch").mkdir(parents=True)
+    (lib / "torch" / "__init__.py").write_text(TORCH)
+    (folder / "job").mkdir()
+    (folder / "job" / "train.py").write_text(BEGIN + textwrap.dedent(script).strip("\n") + "\n")
+    (folder / "job" / "beside.py").write_text(
+        "import os\nclass Goes:\n    def __del__(self): print('beside goes', os.sep)\none = Goes()\n"
+    )
+    paths = environment({}).get("PYTHONPATH", "").split(os.pathsep)
+    return {**environment({}), "PYTHONPATH": os.pathsep.join([str(lib), *paths]), "PYTHONUNBUFFERED": ""}
+
+
+class Ended:
+    """How a process ended, and what it left."""
+
+    def __init__(self, folder: Path, status: int, out: str) -> None:
+        self.status = status
+        self.apart = APART in out
+        # Where Python has taken itself apart it shows no lines of code any more.
+        lines = [line for line in out.splitlines() if line != APART and not line.startswith("    ")]
+        self.out = re.sub(r"0x[0-9a-f]+", "0x", "\n".join(lines).replace(str(folder), ""))
+        self.left = {
+            path.name: path.read_text()
+            for path in sorted((folder / "job").iterdir())
+            if path.is_file() and path.suffix != ".py"
+        }
+        self.folders = [path.name for path in (folder / "job").glob("temporary-*")]
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        return self.status, self.out, self.left, self.folders
+
+
+def ended(folder: Path, script: str, *boot: str, **more: str) -> Ended:
+    environ = {**written(folder, script), **more}
+    words = [sys.executable, *boot, "train.py"]
+    with (folder / "out").open("wb") as output:
+        done = subprocess.run(
+            words, cwd=folder / "job", env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            timeout=HANG_S, check=False,
+        )  # fmt: skip
+    return Ended(folder, done.returncode, (folder / "out").read_text())
+
+
+RANK = ("-m", "trainjob.session.rank", "--")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_rank_ends_as_a_script_ends(tmp_path: Path, name: str) -> None:
+    plain, rank = ended(tmp_path / "plain", SCRIPTS[name]), ended(tmp_path / "rank", SCRIPTS[name], *RANK)
+    assert rank.seen == plain.seen
+    if name not in NEITHER:
+        assert plain.apart, "Python takes itself apart"
+        assert rank.apart is (name in PYTHONS_OWN)
+
+
+def test_a_fork_does_too(tmp_path: Path) -> None:
+    """All of them one after the other take a parent each."""
+    names = [name for name in SCRIPTS if name not in {*NEITHER, "a stream that nobody takes", "a child that goes on"}]
+
+    def one(name: str) -> tuple[str, Ended, Ended]:
+        plain = ended(tmp_path / name / "plain", SCRIPTS[name])
+        folder = tmp_path / name / "fork"
+        extra = {key: value for key, value in written(folder, SCRIPTS[name]).items() if key.startswith("PYTHON")}
+        runs = run_warm(["train.py"], folder / "job", preload=["torch"], extra=extra)
+        assert runs.ranks[0].warm, runs.said
+        shutil.rmtree(folder / "job" / "place of ranks")
+        return name, plain, Ended(folder, runs.ranks[0].status, runs.ranks[0].out)
+
+    with ThreadPoolExecutor(2) as pool:
+        for name, plain, fork in pool.map(one, names):
+            assert (fork.out, fork.left, fork.folders) == (plain.out, plain.left, plain.folders), name
+            assert (fork.status == 0) == (plain.status == 0), name
+            assert fork.apart is (name in PYTHONS_OWN), name
+
+
+def test_an_interrupt_is_pythons_own(tmp_path: Path) -> None:
+    plain = ended(tmp_path / "plain", "raise KeyboardInterrupt")
+    rank = ended(tmp_path / "rank", "raise KeyboardInterrupt", *RANK)
+    assert (rank.status, rank.apart) == (plain.status, plain.apart) == (-2, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "more"),
+    [
+        ("pass", {"LD_PRELOAD": "libm.so.6"}),
+        ("pass", {"PYTHONDEVMODE": "1"}),
+        ("import ctypes; ctypes.CDLL(os.path.join(os.getcwd(), '..', 'libof_mine.so'))", {}),
+        ("import gc; gc.set_debug(gc.DEBUG_UNCOLLECTABLE)", {}),
+    ],
+)
+def test_where_more_may_happen_at_exit_python_goes_its_own_way(
+    tmp_path: Path, script: str, more: dict[str, str]
+) -> None:
+    (tmp_path / "rank").mkdir()
+    with open("/proc/self/maps") as maps:
+        libm = next(line.split()[-1] for line in maps if "/libm.so" in line or "/libm-" in line)
+    shutil.copy(libm, tmp_path / "rank" / "libof_mine.so")
+    found = ended(tmp_path / "rank", script, *RANK, **more)
+    assert found.apart and found.status == 0, found.out
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("usr/lib/x86_64-linux-gnu/libc.so.6", True),
+        ("usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30", True),
+        ("lib64/ld-linux-x86-64.so.2", True),
+        ("lib/x86_64-linux-gnu/libm-2.31.so", True),
+        ("opt/python/lib/python3.12/lib-dynload/_ssl.cpython-312-x86_64-linux-gnu.so", True),
+        ("opt/python/lib/libpython3.11.so.1.0", True),
+        ("venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", True),
+        ("venv/lib/python3.11/site-packages/numpy.libs/libgfortran-040039e1.so.5.0.0", True),
+        ("usr/lib/python3/dist-packages/yaml/_yaml.cpython-311-x86_64-linux-gnu.so", True),
+        ("venv/lib/python3.11/site-packages/81d243bd2c585b0f4821__mypyc.cpython-311-x86_64-linux-gnu.so", True),
+        ("venv/lib/python3.11/site-packages/h5py/h5.cpython-311-x86_64-linux-gnu.so", False),
+        ("venv/lib/python3.11/site-packages/mpi4py/MPI.cpython-311-x86_64-linux-gnu.so", False),
+        ("venv/lib/python3.11/site-packages/_cffi_backend.cpython-311-x86_64-linux-gnu.so", False),
+        ("usr/lib/x86_64-linux-gnu/libhdf5.so.103", False),
+        ("usr/lib/x86_64-linux-gnu/libc10.so", False),
+        ("usr/lib/x86_64-linux-gnu/libc.so.6 (deleted)", False),
+        ("home/me/build/libmine.so", False),
+    ],
+)
+def test_which_libraries_are_known_to_leave_nothing_for_the_exit(path: str, known: bool) -> None:
+    assert short_exit.is_known(path) is known
