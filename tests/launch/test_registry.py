@@ -116,19 +116,29 @@ def test_of_much_output_the_end_is_kept(tmp_path: Path) -> None:
 
 def test_of_many_attempts_the_newest_stay_and_a_killed_launchers_is_compressed(tmp_path: Path) -> None:
     for number in range(5):
-        (tmp_path / f"20260102-00000{number}-1.log").write_text(f"{number}\n")
-    (tmp_path / "20260102-000004-1.log.gz.77.part").write_text("cut off")
+        (tmp_path / f"20260102-00000{number}.000-1.log").write_text(f"{number}\n")
+    (tmp_path / "20260102-000004.000-1.log.gz.77.part").write_text("cut off")
     output.prune(str(tmp_path), 2)
     assert [piece.path[-6:] for piece in output.pieces(str(tmp_path))] == ["log.gz", "log.gz"]
     assert [list(output.lines(piece)) for piece in output.pieces(str(tmp_path))] == [["3"], ["4"]]
 
 
 def test_a_compression_that_was_cut_off_shows_each_line_once(tmp_path: Path) -> None:
-    (tmp_path / "20260102-000000-1.log").write_text("one\ntwo\n")
-    with gzip.open(tmp_path / "20260102-000000-1.log.gz", "wb") as file:
+    (tmp_path / "20260102-000000.000-1.log").write_text("one\ntwo\n")
+    with gzip.open(tmp_path / "20260102-000000.000-1.log.gz", "wb") as file:
         file.write(b"one\ntwo\n")
     (only,) = output.pieces(str(tmp_path))
     assert list(output.lines(only)) == ["one", "two"]
+
+
+def test_runs_that_begin_in_one_second_have_output_of_their_own(tmp_path: Path) -> None:
+    for started in (1000.25, 1000.75, 1001.0):
+        keeper = Keeper(str(tmp_path), started)
+        keeper.line(f"of {started}", 1)
+        keeper.close()
+    of_each = [output.of_run(str(tmp_path), started) for started in (1000.25, 1000.75, 1001.0)]
+    assert [[*output.lines(piece)] for (piece,) in of_each] == [["of 1000.25"], ["of 1000.75"], ["of 1001.0"]]
+    assert [piece for (piece,) in of_each] == output.pieces(str(tmp_path)), "in the order in which they began"
 
 
 def test_a_full_disk_ends_the_keeping_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

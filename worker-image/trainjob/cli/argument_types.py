@@ -57,8 +57,8 @@ def workers(text: str) -> int:
 
 
 def run(text: str) -> int | str:
-    """`3`; the run of a checkpoint, as of `3-1-2`; the start of one without a number, `20260102-150405`."""
-    if re.fullmatch(r"\d{8}-\d{6}", text, re.ASCII):
+    """`3`; the run of a checkpoint, as of `3-1-2`; the start of one without a number, `20260102-150405.250`."""
+    if re.fullmatch(r"\d{8}-\d{6}\.\d{3}", text, re.ASCII):
         return text
     match = re.fullmatch(r"([1-9]\d*)(-\d+){0,2}", text, re.ASCII)
     if match is None:

@@ -1,7 +1,7 @@
 """What a job's ranks wrote, kept after the job: a file an attempt, bounded, compressed once the attempt is over.
 
 Beside the checkpoints (`<job's folder>/output/`) where those are on a path, else with the job's record. A file is named
-`<start>-<attempt>.log`, the start being that of the launcher: `20260102-150405-1.log`, later `.log.gz`.
+`<start>-<attempt>.log`, the start being that of the launcher: `20260102-150405.250-1.log`, later `.log.gz`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ LIMIT = 32 << 20
 KEPT = 40
 """Attempts whose output is kept."""
 
-_NAME = re.compile(r"(\d{8}-\d{6})-(\d+)\.log(\.1)?(\.gz)?", re.ASCII)
+_NAME = re.compile(r"(\d{8}-\d{6}\.\d{3})-(\d+)\.log(\.1)?(\.gz)?", re.ASCII)
 
 
 def stamp(started: float) -> str:
-    """How the files of a launcher that started then begin."""
-    return time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
+    """How the files of a launcher that started then begin. To the millisecond, as its record is kept (`earlier`): short
+    runs of a name follow each other in a second.
+    """
+    milliseconds = round(started * 1000)
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(milliseconds // 1000))}.{milliseconds % 1000:03d}"
 
 
 class Piece(NamedTuple):
