@@ -158,6 +158,7 @@ def test_a_stopped_rank_is_left_out(tmp_path: Path, start: Start) -> None:
     ranks = [start("print('there', flush=True)\ntime.sleep(600)", rank) for rank in (0, 1)]
     assert [said(rank) for rank in ranks] == ["there", "there"]
     ranks[0].send_signal(signal.SIGSTOP)
+    os.waitpid(ranks[0].pid, os.WUNTRACED)  # until all its threads stand
     while not (found := asked(tmp_path)):  # who is late is left out too
         assert all(rank.poll() is None for rank in ranks)
     assert set(found) == {1}
