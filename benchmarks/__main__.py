@@ -21,6 +21,7 @@ MEASUREMENTS: dict[str, Callable[[int], list[Figure]]] = {
     "calls": calls.measure,
     "agents": agents.measure,
     "restart": restart.measure,
+    "restart_raised": restart.measure_raised,
     "restart_libraries": restart.measure_libraries,
     "resize": resize.measure,
     "hangs": hangs.measure,

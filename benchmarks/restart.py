@@ -2,6 +2,7 @@
 
 Ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, torchrun, and Ray Train where
 there is one; with 2 and with 4 ranks, and with a script that imports transformers and pandas where these are installed.
+The same of a rank that raises an exception, from where it raises.
 """
 
 from __future__ import annotations
@@ -52,6 +53,19 @@ def measure_libraries(rounds: int) -> list[Figure]:
     return _measured("restart_libraries_2", rounds, 2, ["transformers:BertModel", "pandas"])
 
 
+def measure_raised(rounds: int) -> list[Figure]:
+    """With 2 ranks one of which raises, under TrainJob with forks and under torchrun."""
+    samples: dict[str, list[float]] = {"forked": [], "torchrun": []}
+    for _ in range(rounds):
+        for way, launcher in WAYS:
+            if way in samples:
+                times = down_times(launcher, 2, strike=signal.SIGUSR2)
+                samples[way] += times
+                told = " ".join(f"{each:.3f}" for each in times)
+                print(f"  restart_2_raised {way}: {told} s", file=sys.stderr, flush=True)
+    return [Figure("restart_2_raised", "s", samples["forked"], samples["torchrun"], "torchrun --max-restarts")]
+
+
 def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -> list[Figure]:
     python = ray_python()
     ways = WAYS if python is None else (*WAYS, ("ray", under_ray(python)))
@@ -79,15 +93,18 @@ def down_times(
     workload: str = "steps.py",
     learns: bool = False,
     kills: int = KILLS,
+    strike: signal.Signals = signal.SIGKILL,
 ) -> list[float]:
-    """Of kills of one job in a row. `learns`: once the ranks' parent has learned what the script imports."""
+    """Of kills of one job in a row. `learns`: once the ranks' parent has learned what the script imports. `strike`:
+    what a rank gets; at SIGUSR2 `steps.py` raises.
+    """
     with running(launcher, *imports, ranks=ranks, workload=workload) as job:
         if learns:
             job.wait_for_word(LEARNED, WORKERS)  # each has a parent of its own
-        return [_down_time(job, attempt, ranks) for attempt in range(1, kills + 1)]
+        return [_down_time(job, attempt, ranks, strike) for attempt in range(1, kills + 1)]
 
 
-def _down_time(job: Job, attempt: int, ranks: int) -> float:
+def _down_time(job: Job, attempt: int, ranks: int, strike: signal.Signals) -> float:
     # One after the other: a worker that breaks twice without progress is replaced, which is another figure.
     struck = attempt % ranks
 
@@ -100,7 +117,7 @@ def _down_time(job: Job, attempt: int, ranks: int) -> float:
     pid = job.wait_for(f"step {STEPS_BEFORE} of attempt {attempt}", victim).pid
     time.sleep(STEADY_S)
     killed_at = time.time()
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, strike)
 
     def back(steps: list[Step]) -> Step | None:
         return last_first_step(steps, attempt, ranks)

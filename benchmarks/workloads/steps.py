@@ -1,12 +1,13 @@
 """A tiny DDP loop that notes each finished step as `rank pid attempt step time`; runs under TrainJob and under torchrun
 alike.
 
-Arguments: the file to note in, and what is imported beside torch (`pandas`, `transformers:BertModel`).
-Stops after ten minutes at the latest, or when its launcher stops it.
+Arguments: the file to note in, and what is imported beside torch (`pandas`, `transformers:BertModel`). Stops
+after ten minutes at the latest, or when its launcher stops it; raises at SIGUSR2.
 """
 
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -22,7 +23,12 @@ SAVE_EVERY = int(os.environ.get("STEPS_SAVE_EVERY", "50"))
 """A job that makes no progress between failures is given up."""
 
 
+def struck(number: int, frame: object) -> None:
+    raise RuntimeError("struck")
+
+
 def main(notes: str) -> None:
+    signal.signal(signal.SIGUSR2, struck)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, under_trainjob = dist.get_rank(), "TRAINJOB_ATTEMPT" in os.environ
