@@ -19,6 +19,7 @@ import pytest
 from support.patience import HANG_S
 from trainjob.cli.argument_types import keeping
 from trainjob.launch.local.kept import keeper, likeness, line, making, note
+from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
@@ -148,7 +149,7 @@ def test_the_umask_is_read_and_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_slept_until_after_its_time_takes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = line.listening(line.Door(str(tmp_path), "a.sock"))
+    listener = line.listening(Door(str(tmp_path), "a.sock"))
     caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with listener, caller:
         caller.connect(str(tmp_path / "a.sock"))
@@ -158,7 +159,7 @@ def test_one_that_slept_until_after_its_time_takes_no_more(tmp_path: Path, monke
 
 
 def test_one_whose_launcher_is_gone_waits_for_nobody(tmp_path: Path) -> None:
-    listener = line.listening(line.Door(str(tmp_path), "a.sock"))
+    listener = line.listening(Door(str(tmp_path), "a.sock"))
     reading, writing = os.pipe()
     with listener:
         os.close(writing)
@@ -171,7 +172,7 @@ def test_one_of_which_no_note_can_be_written_ends(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     begin = making.start
 
-    def noted(*words: Any) -> tuple[subprocess.Popen[bytes], line.Door]:
+    def noted(*words: Any) -> tuple[subprocess.Popen[bytes], Door]:
         found = begin(*words)
         started.append(found[0])
         return found

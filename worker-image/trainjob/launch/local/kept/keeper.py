@@ -19,6 +19,7 @@ from trainjob.agent.warm.script import folder_of
 from trainjob.launch.local import lock
 from trainjob.launch.local.kept import likeness, line, making, note
 from trainjob.launch.local.kept.child import KeptChild
+from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
@@ -185,7 +186,7 @@ def _sweep(folder: str) -> None:
     """Sockets of those that were killed."""
     for name in os.listdir(folder):
         if name.endswith(note.socket_of("")):
-            making.unlink(line.Door(folder, name))
+            Door(folder, name).remove()
 
 
 def _stays(kept: Note, seconds: float) -> bool:
@@ -207,7 +208,7 @@ def _end(kept: Note) -> None:
     except OSError:
         # It imports, or is out of order: nothing that it holds is needed.
         _kill(kept)
-        making.unlink(note.door(kept))
+        note.door(kept).remove()
     note.forget()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from trainjob.launch.local.kept.child import KeptChild
+from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.process import Launch
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
@@ -33,14 +32,6 @@ ANSWER_S = 10.0
 """For one that has imported: who does not answer is out of order."""
 LEAVE_S = 5.0
 """For one that is to end: else it is killed."""
-
-
-class Door(NamedTuple):
-    """Where one is reached."""
-
-    folder: str
-    name: str
-    """Of its socket there."""
 
 
 class NoAnswer(TimeoutError):
@@ -155,7 +146,7 @@ def _connected(door: Door, patience_s: float) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         line.settimeout(patience_s)
-        with _address(door) as address:
+        with door.address() as address:
             line.connect(address)
     except BaseException:
         line.close()
@@ -163,20 +154,10 @@ def _connected(door: Door, patience_s: float) -> socket.socket:
     return line
 
 
-@contextlib.contextmanager
-def _address(door: Door) -> Iterator[str]:
-    """A socket's path has room for 107 bytes, and the folder may lie deep."""
-    descriptor = os.open(door.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{door.name}"
-    finally:
-        os.close(descriptor)
-
-
 def listening(door: Door) -> socket.socket:
     """The socket on which one is reached."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with _address(door) as address:
+    with door.address() as address:
         listener.bind(address)
     listener.listen(64)
     return listener

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from trainjob.launch.local.kept import line
-from trainjob.launch.local.kept.line import Door
+from trainjob.launch.local.kept.door import Door
 from trainjob_api import contract
 from trainjob_api.warm_messages import ENV_ROOM, Keep
 
@@ -44,7 +43,7 @@ def start(
                     start_new_session=True,
                 )
         except BaseException:
-            unlink(door)
+            door.remove()
             raise
     return process, door
 
@@ -53,10 +52,4 @@ def kill(process: subprocess.Popen[bytes], door: Door) -> None:
     """Nothing that it holds is needed; what was started of it goes on."""
     process.kill()
     process.wait()
-    unlink(door)
-
-
-def unlink(door: Door) -> None:
-    """Of one that is gone, or is to be found no more."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(*door))
+    door.remove()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from trainjob.launch.local import lock
-from trainjob.launch.local.kept.line import Door
+from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.registry import records
 
 LOG, LEARNED = "log", "learned.json"

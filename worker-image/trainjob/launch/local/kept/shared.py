@@ -17,8 +17,8 @@ import time
 from trainjob.agent.warm.script import folder_of
 from trainjob.launch.local.kept import line, making
 from trainjob.launch.local.kept.child import KeptChild
+from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
-from trainjob.launch.local.kept.line import Door
 from trainjob.launch.local.process import Launch
 from trainjob_api import defaults
 from trainjob_api.v1alpha1 import TrainJob
