@@ -123,7 +123,8 @@ RULES = (
     Rule(
         ("spec",),
         f"!has(self.tracking) || !self.tracking.exists(t, t.matches('{contract.TRACKERS_NO_FOLDER}'))",
-        "tracking by csv or tensorboard must name a folder on a volume, such as csv=/logs/job: no URI, and no ~",
+        "tracking must name folders on a volume, such as csv=/logs/job: absolute paths, and no URIs for csv and "
+        "tensorboard",
         ".tracking",
     ),
     Rule(

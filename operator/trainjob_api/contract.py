@@ -505,8 +505,10 @@ TRACKERS = ("csv", "tensorboard", "mlflow", "wandb")
 TRACKERS_OF_FILES = TRACKERS[:2]
 TRACKING_PATTERN = f"^({'|'.join(TRACKERS)})(=[^\\x00-\\x1f\\x7f]+)?$"
 """Such a word is an argument of a program, and stands in the log as one line."""
-TRACKERS_NO_FOLDER = f"^({'|'.join(TRACKERS_OF_FILES)})=(~|[A-Za-z][A-Za-z0-9+.-]*://)"
-"""Words of trackers of files that name no folder: a URI, or a home, which nothing between here and there looks up."""
+TRACKERS_NO_FOLDER = f"^(({'|'.join(TRACKERS_OF_FILES)})=[^/]|mlflow=[.~])"
+"""Words that name no folder on a volume: a URI, a home, which nothing between here and there looks up, or a relative
+path, which is in the container, and goes with it.
+"""
 IMPORTED = "imported.json"
 """In a pod's work folder: what its first rank had imported by its first step."""
 KEEP = "--keep"
@@ -737,8 +739,6 @@ class AgentSpec(TypedDict, total=False):
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]
     """Modules that the warm parent imports; None: what a script needs that imports torch."""
-    tracking: List[str]
-    """Trackers that rank 0's agent feeds: KIND or KIND=WHERE."""
 
 
 LOADER_KILLED = "DataLoader"
@@ -1009,6 +1009,8 @@ class Instruction(TypedDict, total=False):
     """To rank 0's agent, with `run`: without a step for so long the job hangs; 0: never; absent: that is learned."""
     stacks: str
     """To rank 0's agent, with `run`: somebody asks where the ranks are; names this question."""
+    tracking: List[str]
+    """To rank 0's agent, with `run`: the trackers that it feeds, KIND or KIND=WHERE; absent: none."""
     reached: int
     """To rank 0's agent, with `run`: the position that attempts before this one came to. The first report beyond it is
     told at once, whatever the pace: what a failure costs depends on it.

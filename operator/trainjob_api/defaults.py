@@ -128,5 +128,4 @@ def agent_spec(job: TrainJob) -> contract.AgentSpec:
         workers=job.spec.workers,
         prefork=job.spec.runtime.prefork,
         preload=job.spec.runtime.preload,
-        tracking=list(job.spec.tracking),
     )

@@ -262,7 +262,8 @@ class TrainJobSpec(Model):
         max_length=8,
         json_schema_extra={"x-kubernetes-list-type": "set"},
         description="Experiment trackers that rank 0's agent feeds with the job's reports: csv, tensorboard (=FOLDER), "
-        "mlflow (=URI), wandb (=PROJECT), for example [mlflow=http://mlflow:5000]. Edits count for later pods.",
+        "mlflow (=URI), wandb (=PROJECT), for example [mlflow=http://mlflow:5000]. Edits take effect while "
+        "the job runs.",
     )
     suspend: bool = Field(
         False,

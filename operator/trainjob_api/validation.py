@@ -242,7 +242,12 @@ def _tracking_problems(spec: TrainJobSpec) -> Iterator[Problem]:
         yield Problem(field, spec.tracking, "must name each tracker once")
     elif homeless := [word for word in spec.tracking if re.match(contract.TRACKERS_NO_FOLDER, word)]:
         kind = homeless[0].partition("=")[0]
-        yield Problem(field, spec.tracking, f"{homeless[0]} must name a folder on a volume, such as {kind}=/logs/job")
+        yield Problem(
+            field,
+            spec.tracking,
+            f"{homeless[0]} must name a folder on a volume by its absolute path, such as {kind}=/logs/job: a relative "
+            "one lies wherever rank 0 runs",
+        )
     elif is_s3(spec.checkpoint.storage):
         word = next((word for word in spec.tracking if word in contract.TRACKERS_OF_FILES), None)
         if word is not None:

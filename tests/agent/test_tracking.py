@@ -7,6 +7,7 @@ import os
 import signal
 import struct
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,24 @@ SOON = entry(tracking__AGAIN_S=0.1)
 
 
 def rig(folder: Path, **more: Any) -> Rig:
-    spec = {"tracking": [f"csv={folder / 'table'}"]}
-    return Rig(folder, **{"script": LOOP, "storage": folder / "store", "spec": spec, "entry": SOON, **more})
+    return Rig(folder, **{"script": LOOP, "storage": folder / "store", "entry": SOON, **more})
 
 
-def rows(folder: Path) -> list[str]:
-    path = folder / "table" / "metrics.csv"
+def run(made: Rig, attempt: int, words: Sequence[str] | None = None) -> None:
+    made.run(attempt, tracking=[f"csv={made.folder / 'table'}"] if words is None else words)
+
+
+def edit(made: Rig, *words: str) -> None:
+    """As an edit of spec.tracking reaches rank 0's agent while the attempt runs."""
+    made.coordinator.tell(0, **{**made.coordinator.instructions[0], "tracking": list(words)})
+
+
+def rows(folder: Path, table: str = "table") -> list[str]:
+    path = folder / table / "metrics.csv"
     return [line.split(",")[0] for line in path.read_text().splitlines()[1:]] if path.exists() else []
 
 
-def feeders(folder: Path) -> list[int]:
+def feeders(folder: Path, table: str = "table") -> list[int]:
     """Processes of ours that feed a tracker of this test."""
     found = []
     for name in os.listdir("/proc"):
@@ -47,7 +56,7 @@ def feeders(folder: Path) -> list[int]:
             words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0") if name.isdecimal() else []
         except OSError:
             continue
-        if b"trainjob.trackers.process" in words and f"csv={folder / 'table'}".encode() in words:
+        if b"trainjob.trackers.process" in words and f"csv={folder / table}".encode() in words:
             found.append(int(name))
     return found
 
@@ -58,7 +67,7 @@ def go(made: Rig, step: int) -> None:
 
 def test_it_is_started_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         (pid,) = feeders(tmp_path)
         os.kill(pid, signal.SIGKILL)
@@ -77,7 +86,7 @@ def test_it_is_started_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_one_that_cannot_live_is_given_up_and_training_goes_on(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         for death in (1, 2, 3):
             made.wait(lambda: feeders(tmp_path), f"process {death}")
             os.kill(feeders(tmp_path)[0], signal.SIGKILL)
@@ -92,7 +101,7 @@ def test_one_that_cannot_live_is_given_up_and_training_goes_on(tmp_path: Path) -
 
 def test_one_that_died_just_before_the_end_is_started_for_what_is_left(tmp_path: Path) -> None:
     with rig(tmp_path, entry=entry(tracking__AGAIN_S=600.0)) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         os.kill(feeders(tmp_path)[0], signal.SIGKILL)
         made.wait_text(0, "it is started again")
@@ -116,7 +125,7 @@ def unread(pid: int) -> int:
 
 def test_one_that_dies_at_the_end_is_started_for_what_is_left(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         (pid,) = feeders(tmp_path)
         os.kill(pid, signal.SIGSTOP)
@@ -133,10 +142,10 @@ def test_one_that_dies_at_the_end_is_started_for_what_is_left(tmp_path: Path) ->
 
 def test_what_cannot_be_started_costs_the_training_nothing(tmp_path: Path) -> None:
     """No program takes an argument with a zero byte."""
-    with rig(tmp_path, spec={"tracking": ["csv=/a\0b"]}) as made:
+    with rig(tmp_path) as made:
         for step in (1, 2, 3):
             go(made, step)
-        made.run(1)
+        run(made, 1, ["csv=/a\0b"])
         made.wait_text(0, "the process that feeds the trackers cannot be started")
         made.wait(made.completed, "completed")
         made.wait_text(0, "it is not started again before the next attempt")
@@ -150,7 +159,7 @@ def test_an_image_whose_python_is_too_old_for_trackers_trains_without_them(tmp_p
     with rig(tmp_path, python=python, command=[python, "train.py"], entry=("-m", "trainjob.agent")) as made:
         for step in (1, 2, 3):
             go(made, step)
-        made.run(1)
+        run(made, 1)
         made.wait(made.completed, "completed")
         made.exit(0)
         assert made.exit_code(0) == 0
@@ -160,7 +169,7 @@ def test_an_image_whose_python_is_too_old_for_trackers_trains_without_them(tmp_p
 
 def test_an_agent_that_is_killed_leaves_none_behind(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         made.agents[0].process.kill()
         made.exit_code(0)
@@ -171,7 +180,7 @@ def test_an_agent_that_is_killed_leaves_none_behind(tmp_path: Path) -> None:
 def test_an_agent_that_goes_away_leaves_none_behind(tmp_path: Path, hangs: int | None) -> None:
     """One that hangs is ended, too."""
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         if hangs is not None:
             os.kill(feeders(tmp_path)[0], hangs)
@@ -182,13 +191,50 @@ def test_an_agent_that_goes_away_leaves_none_behind(tmp_path: Path, hangs: int |
 
 def test_the_next_attempt_has_one_of_its_own(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        made.run(1)
+        run(made, 1)
         made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
         first = feeders(tmp_path)
         made.kill_rank(1)
         made.wait(lambda: made.ended(1), "one ended")
-        made.run(2)
+        run(made, 2)
         made.wait(lambda: len(feeders(tmp_path)) == 1 and feeders(tmp_path) != first, "another process alone")
+        for step in (1, 2, 3):
+            go(made, step)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0 and rows(tmp_path) == ["1", "2", "3"]
+
+
+def test_an_edit_counts_while_the_attempt_runs(tmp_path: Path) -> None:
+    """What was reported before it, too."""
+    with rig(tmp_path) as made:
+        run(made, 1)
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        edit(made, f"csv={tmp_path / 'other'}")
+        made.wait(lambda: rows(tmp_path, "other") == ["1"], "the first report, in the other table")
+        made.wait(lambda: feeders(tmp_path) == [], "nobody feeds the first table")
+        go(made, 1)
+        made.wait(lambda: rows(tmp_path, "other") == ["1", "2"], "the second report")
+        edit(made)
+        made.wait(lambda: feeders(tmp_path, "other") == [], "nobody feeds the other table")
+        assert "spec.tracking was edited: no tracker is fed now" in made.text(0)
+        go(made, 2)
+        edit(made, f"csv={tmp_path / 'other'}")
+        made.wait(lambda: rows(tmp_path, "other") == ["1", "2", "3"], "the third report in the table")
+        go(made, 3)
+        made.wait(made.completed, "completed")
+        made.exit(0)
+        assert made.exit_code(0) == 0 and rows(tmp_path) == ["1"] and rows(tmp_path, "other") == ["1", "2", "3"]
+
+
+def test_an_edit_gives_a_process_that_was_given_up_another_chance(tmp_path: Path) -> None:
+    with rig(tmp_path) as made:
+        run(made, 1, ["csv=/a\0b"])
+        made.wait_text(0, "it is not started again before the next attempt")
+        edit(made, f"csv={tmp_path / 'table'}")
+        made.wait(lambda: rows(tmp_path) == ["1"], "the first report")
+        os.kill(feeders(tmp_path)[0], signal.SIGKILL)
+        made.wait_text(0, "the process that feeds the trackers ended with signal 9; it is started again")
         for step in (1, 2, 3):
             go(made, step)
         made.wait(made.completed, "completed")

@@ -90,7 +90,6 @@ def test_agent_spec_is_whole() -> None:
         },
         "spec.rendezvous": {"port": 3000, "timeoutSeconds": 60},
         "spec.runtime": {"prefork": "Never", "preload": ["torch"]},
-        "spec.tracking": ["mlflow"],
         **gpus(2),
     }
     assert defaults.agent_spec(job(changes)) == {
@@ -106,7 +105,6 @@ def test_agent_spec_is_whole() -> None:
         "workers": 2,
         "prefork": "Never",
         "preload": ["torch"],
-        "tracking": ["mlflow"],
     }
     assert set(defaults.agent_spec(job())) == set(contract.AgentSpec.__annotations__)
 

@@ -349,9 +349,14 @@ def test_what_the_crds_rules_refuse_is_refused_here_too(case: RuleCase) -> None:
         (
             {"spec.tracking": ["mlflow", "csv=s3://b/logs"], "spec.checkpoint.storage": "/c"},
             "spec.tracking",
-            "csv=s3://b/logs must name a folder on a volume, such as csv=/logs/job",
+            "csv=s3://b/logs must name a folder on a volume by its absolute path, such as csv=/logs/job",
         ),
         ({**IN_S3, "spec.tracking": ["tensorboard"]}, "spec.tracking", "such as tensorboard=/logs/job"),
+        (
+            {"spec.tracking": ["wandb", "csv=logs"], "spec.checkpoint.storage": "/c"},
+            "spec.tracking",
+            "csv=logs must name a folder on a volume by its absolute path, such as csv=/logs/job",
+        ),
         ({"spec.checkpoint.storage": "./x"}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": ""}, "spec.checkpoint.storage", "absolute path"),
         ({"spec.checkpoint.storage": "/"}, "spec.checkpoint.storage", "a folder below /"),

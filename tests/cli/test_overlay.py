@@ -132,6 +132,10 @@ def test_a_value_that_makes_no_sense_is_refused_in_validations_words_under_its_o
             "--track (spec.tracking[1]): must be one of csv, tensorboard, mlflow, wandb",
         ),
         (Options(track=["csv=s3://b"]), "--track (spec.tracking): csv=s3://b must name a folder on a volume"),
+        (
+            Options(track=["csv=logs"]),
+            "--track (spec.tracking): csv=logs must name a folder on a volume by its absolute",
+        ),
         (Options(preload=["a b"]), "--preload (spec.runtime.preload[0]): must be the name of a module"),
     ]:
         assert said in str(refused(runnable(), options))

@@ -129,3 +129,16 @@ def test_rank_0s_agent_hears_how_far_the_attempts_before_came_and_nobody_else_do
     assert [word.get("reached") for word in words] == [7, None]
     first = TrainJobStatus(slots="1,3", attempt=attempt())
     assert instruct(make_job(first), AGENTS, 1, "uid-1")[0]["reached"] == 0
+
+
+def test_rank_0s_agent_hears_of_the_trackers_as_they_are_now() -> None:
+    world = World.of(workers=2, checkpoint={"storage": "/c"}, tracking=["csv"]).run()
+
+    def told() -> list[object]:
+        return [instruct(world.job, world.agents, slot, world.pod(slot).uid)[0].get("tracking") for slot in (0, 1)]
+
+    assert told() == [["csv"], None]
+    world.change_spec(tracking=["mlflow=http://m:5000"])
+    assert world.turn().actions == () and world.attempt.number == 1 and told() == [["mlflow=http://m:5000"], None]
+    world.change_spec(tracking=[])
+    assert told() == [None, None]

@@ -43,7 +43,7 @@ def bare_site(storage: Any, saving: Any, /, **spec: Any) -> Any:
         uri=lambda id_: f"/store/checkpoints/{id_}",
         on_fault=no_fault,
         starter=SimpleNamespace(stores=Stores(_nobody, lambda why: None), warm_up=lambda: None),
-        tracking=SimpleNamespace(begin=lambda run, attempt: None, leave=lambda: None),
+        tracking=SimpleNamespace(begin=lambda run, attempt, words: None, leave=lambda: None),
     )
 
 

@@ -134,7 +134,13 @@ RULE_CASES = (
     RuleCase("a table at a URI", {"spec.tracking": ["wandb", "csv=s3://logs/job"], **_STORED}, "spec.tracking"),
     RuleCase("events at a URI", {"spec.tracking": ["tensorboard=file:///logs"], **_BUCKET}, "spec.tracking"),
     RuleCase("a table in somebody's home", {"spec.tracking": ["csv=~/logs"], **_STORED}, "spec.tracking"),
-    RuleCase("folders of any name", {"spec.tracking": ["csv=/a:b/~c", "tensorboard=logs"], **_STORED}, None),
+    RuleCase("folders of any name", {"spec.tracking": ["csv=/a:b/~c", "tensorboard=/logs"], **_STORED}, None),
+    RuleCase("a table wherever rank 0 runs", {"spec.tracking": ["csv=logs/job"], **_STORED}, "spec.tracking"),
+    RuleCase(
+        "events wherever rank 0 runs", {"spec.tracking": ["wandb", "tensorboard=./x"], **_BUCKET}, "spec.tracking"
+    ),
+    RuleCase("runs wherever rank 0 runs", {"spec.tracking": ["mlflow=./mlruns"], **_STORED}, "spec.tracking"),
+    RuleCase("runs in a folder", {"spec.tracking": ["mlflow=/logs", "wandb=~me.x"], **_STORED}, None),
     RuleCase("elastic", {"spec.workers": 4, "spec.elastic": {**_ELASTIC, "allowedSizes": [2, 4]}}, None),
     RuleCase("elastic without the agent", {"spec.workers": 4, "spec.elastic": _ELASTIC, **_PLAIN}, "spec.elastic"),
     RuleCase("too few workers", {"spec.workers": 1, "spec.elastic": _ELASTIC}, "spec.workers"),

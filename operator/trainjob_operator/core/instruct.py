@@ -89,6 +89,8 @@ def _run(
         question = asked.unanswered(job)
         if question is not None:
             word["stacks"] = question
+        if job.spec.tracking:
+            word["tracking"] = list(job.spec.tracking)
         word["reached"] = progress.reached_before(job.status)
     grace_s = boundary.grace_seconds if boundary is not None else None
     if grace_s is not None and known is not None and known.draining:

@@ -50,7 +50,6 @@ class JobPart:
     workers: int = 1
     prefork: str = contract.PREFORK_DEFAULT
     preload: Optional[Tuple[str, ...]] = None
-    tracking: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -243,7 +242,6 @@ class _Reader:
                 workers=int(doc.get("workers") or 1),
                 prefork=_text(doc, "prefork") or contract.PREFORK_DEFAULT,
                 preload=None if doc.get("preload") is None else tuple(map(str, doc["preload"])),
-                tracking=tuple(map(str, doc.get("tracking") or ())),
             )
         except (ValueError, TypeError) as error:
             self.problems.append(f"{name} is no AgentSpec as JSON ({error})")

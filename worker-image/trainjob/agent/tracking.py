@@ -1,7 +1,8 @@
 """The process that feeds the job's experiment trackers, beside the agent of rank 0 (spec.tracking).
 
-`leader` begins and leaves it with its attempt, `work` ends it with the job. It reads what the job reports on storage;
-here it is only started, told of the end, and started again when it dies. Trackers touch neither the agent nor a rank.
+`leader` begins it, tells it of edits and leaves it with its attempt, `work` ends it with the job. It reads what the job
+reports on storage; here it is only started, told of the end, and started again when it dies. Trackers touch neither the
+agent nor a rank.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Tracking:
 
     def __init__(self, config: AgentConfig, reaper: Reaper, console: Console) -> None:
         self._config, self._reaper, self._console = config, reaper, console
-        self._words, self._storage = config.spec.tracking, config.spec.storage
+        self._words: Tuple[str, ...] = ()
         self._children: List[_Child] = []
         self._place = (0, 0)
         """The run and the attempt that are led."""
@@ -63,10 +64,25 @@ class Tracking:
         """What is told of the job's end, from then on also to one that is started for it."""
         self._closing = False
 
-    def begin(self, run: int, attempt: int) -> None:
-        """This agent leads that attempt."""
+    def begin(self, run: int, attempt: int, words: Tuple[str, ...]) -> None:
+        """This agent leads that attempt; `words`: its trackers."""
+        self._place, self._words = (run, attempt), words
+        self._start_anew()
+
+    def feed(self, words: Tuple[str, ...]) -> None:
+        """These trackers from now on. The process of those before ends once they have what was reported."""
+        if words == self._words or self._end is not None or self._closing:
+            return
+        self._words = words
+        self._deaths.pop(self._place, None)
+        self._console.say(
+            "spec.tracking was edited: " + ("another process feeds its trackers" if words else "no tracker is fed now")
+        )
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self.leave()
-        if not self._words or self._storage is None:
+        if not self._words or self._config.spec.storage is None:
             return
         if sys.version_info < OLDEST:
             self._console.say(
@@ -74,11 +90,10 @@ class Tracking:
                 f"{sys.version_info[0]}.{sys.version_info[1]}: the training goes on without its trackers"
             )
             return
-        self._place = (run, attempt)
         self._start()
 
     def leave(self) -> None:
-        """The attempt is over; the process ends once its trackers have what was reported."""
+        """The attempt is over, or its trackers are others; the process ends once they have what was reported."""
         self._is_due()
         for child in self._children:
             if child.told is None:
@@ -130,7 +145,7 @@ class Tracking:
 
     def _started(self, run: int, attempt: int) -> _Child:
         options = {
-            "--storage": str(self._storage),
+            "--storage": str(self._config.spec.storage),
             "--name": self._config.job,
             "--run": str(run),
             "--attempt": str(attempt),
@@ -163,7 +178,7 @@ class Tracking:
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
         if child.told == _ATTEMPT_IS_OVER:
             self._console.say(
-                f"the process that feeds the trackers ended with {how}; the next attempt's goes on where it was"
+                f"the process that feeds the trackers ended with {how}; the next one goes on where it was"
             )
         else:
             self._died(f"ended with {how}")

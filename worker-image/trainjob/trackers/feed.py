@@ -15,15 +15,19 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from trainjob.checkpoint.errors import UNREADABLE, StoreError
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.screen import wording
 from trainjob.trackers import output, source
+from trainjob.trackers.backlog import Backlog
 from trainjob.trackers.claim import Mark, is_recorded
 from trainjob.trackers.turn import Limits, Turn, TurnOver
 
 LIMIT = 10_000
-"""Reports that may wait; beyond it the oldest are lost, which is said at the end."""
+"""Reports that wait in memory. What is beyond waits on the job's storage; where this process sees none, the oldest are
+lost, which is said at once.
+"""
 RETRY_S = (1.0, 30.0)
 """After a failure: the first pause, and the longest."""
 SLOW_S = 15.0
@@ -75,6 +79,13 @@ class Feed:
         self._opened = False
         self._attempt: int | None = None
         self._lost = 0
+        self._stored: bool | None = None
+        """Whether reports are on a storage that this process sees."""
+        self._beyond = 0
+        """Reports that wait there alone: all since the queue was full, up to the newest."""
+        self._backlog: Backlog | None = None
+        self._written: Mark | None = None
+        """The last report that is recorded here."""
         self._said: set[str] = set()
         self._limits = limits or Limits()
         self._ordinal = source.next_ordinal(context.run_id, self._name)
@@ -98,17 +109,30 @@ class Feed:
             self._newest = report
             if is_recorded(self._recorded, source.mark_of(report)):
                 return
-            if len(self._waiting) >= LIMIT:
-                self._waiting.popleft()
-                self._lost += 1
-            self._waiting.append(report)
-            self._changed.notify()
+            self._queue(report)
         asking = self._asking
         if asking is not None and time.monotonic() - asking[1] >= SLOW_S:
             self._say(
                 f"{asking[0]}() has not come back for {wording.duration(SLOW_S)}: its server may be away (the training "
                 "goes on)"
             )
+
+    def _queue(self, report: Report) -> None:
+        full = len(self._waiting) >= LIMIT
+        if self._stored is None:
+            self._stored = source.is_seen(self._context, report)
+        if self._beyond or (full and self._stored):
+            self._beyond += 1
+            return
+        if full:
+            self._waiting.popleft()
+            self._lost += 1
+            self._say(
+                f"{LIMIT:,} reports wait for it, and this process does not see the job's storage: from now on the "
+                "oldest are lost"
+            )
+        self._waiting.append(report)
+        self._changed.notify()
 
     @property
     def room(self) -> int:
@@ -146,7 +170,7 @@ class Feed:
         hangs = self._left_behind = self._thread.is_alive()
         asking = self._asking
         where = "" if asking is None else f" ({asking[0]}() has not come back)"
-        missing = len(self._waiting) + self._lost
+        missing = len(self._waiting) + self._beyond + self._lost
         if hangs:
             self._say(
                 f"it has not come to its end within {wording.duration(self._patience_s)} and is not waited for{where}"
@@ -189,11 +213,44 @@ class Feed:
                 return
 
     def _deliver(self) -> None:
-        """All that waits, the reports of an attempt together. What was recorded waits no more."""
+        """All that waits, also on the storage."""
         if not self._began:
             self._begin()
         elif not self._waiting:
             self._check()
+        self._write()
+        while self._beyond:
+            self._refill()
+            self._write()
+
+    def _refill(self) -> None:
+        """With what had no room. Raises StoreError."""
+        with self._changed:
+            newest = self._newest
+        before = max(filter(None, (self._written, self._recorded)), default=None)
+        assert newest is not None and before is not None  # the queue was full
+        last = source.mark_of(newest)
+        found = self._read(before, last, newest) if before < last else []
+        with self._changed:
+            self._waiting.extend(found)
+            if before < last and not found:
+                self._lost += self._beyond
+            if self._newest is newest and (not found or source.mark_of(found[-1]) == last):
+                self._beyond = 0
+            else:
+                self._beyond = max(1, self._beyond - len(found))
+
+    def _read(self, before: Mark, last: Mark, newest: Report) -> list[Report]:
+        if self._backlog is None:
+            store = source.storage_of(self._context, newest)
+            self._backlog = None if store is None else Backlog(store)
+        found = None if self._backlog is None else self._backlog.after(before, last, LIMIT)
+        if found is None:
+            raise StoreError(UNREADABLE, "more reports wait for it on the job's storage, which cannot be read now")
+        return found
+
+    def _write(self) -> None:
+        """The reports of an attempt together. What was recorded waits no more."""
         with self._changed:
             reports = list(self._waiting)
         for attempt, group in itertools.groupby(reports, key=lambda report: report.attempt):
@@ -209,6 +266,7 @@ class Feed:
                 self._attempt = attempt
             with self._asked("write"):
                 self._recorder.write(rows)
+            self._written = source.mark_of(rows[-1])
             with self._changed:
                 for row in rows:
                     if self._waiting and self._waiting[0] is row:
@@ -253,7 +311,7 @@ class Feed:
         with self._changed:
             self._over = True
             self._waiting.clear()
-            self._lost = 0
+            self._lost = self._beyond = 0
         self._say(f"{over}: this one stops")
         try:
             if self._opened and not self._left_behind:

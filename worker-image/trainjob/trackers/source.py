@@ -43,18 +43,23 @@ def key_of(kind: str, place: str, ordinal: int) -> str:
     return f"{kind}-{written}-{ordinal}"
 
 
+def is_seen(context: RunContext, first: Report) -> bool:
+    """Whether this process may see the job's folder; asks no storage."""
+    if first.run is None:
+        return False
+    return context.store is not None or "://" in context.path or os.path.isdir(context.path)
+
+
 def storage_of(context: RunContext, first: Report) -> Store | None:
     """The job's folder, where this process sees it; None: processes cannot hear of each other."""
-    if first.run is None:
+    if not is_seen(context, first):
         return None
     if context.store is not None:
         return context.store
-    if "://" in context.path or os.path.isdir(context.path):
-        try:
-            return open_store(context.path, RETRY_S)
-        except StoreError:
-            return None  # no path of a storage
-    return None
+    try:
+        return open_store(context.path, RETRY_S)
+    except StoreError:
+        return None  # no path of a storage
 
 
 def mark_of(report: Report) -> Mark:

@@ -145,6 +145,7 @@ class Attempt:
             self.leader.expect_preemption(order.get("leaving") or {}, order.get("gone_at"))
             self.leader.hangs_after(order.get("hang_after_s"))
             self.leader.want_stacks(order.get("stacks"))
+            self.leader.track(order.get("tracking") or ())
             self.leader.reached = order.get("reached")
 
     def update(self, order: contract.Instruction) -> None:

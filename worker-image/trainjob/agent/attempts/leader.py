@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Callable, List, Mapping, Optional
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent import rank_places
 from trainjob.agent.attempts import join, master_port, start_point
@@ -73,6 +73,7 @@ class Leader:
         self._stacks: Optional[str] = None
         """Who asks where the ranks are."""
         self._hangs_after: Optional[float] = None
+        self._tracked: Tuple[str, ...] = ()
         self.reached: Optional[int] = None
         """How far the attempts before came; told before the join is answered."""
         self._witnesses = Witnesses()
@@ -123,6 +124,12 @@ class Leader:
         self._hangs_after = seconds
         if self.collectives is not None:
             self.collectives.hangs.after(seconds)
+
+    def track(self, words: Sequence[str]) -> None:
+        """Which trackers are fed."""
+        self._tracked = tuple(words)
+        if self.collectives is not None:
+            self._site.tracking.feed(self._tracked)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -330,7 +337,7 @@ class Leader:
         self.commits.on_trouble = self.collectives.commit_trouble
         self.commits.on_drained = self._run_end.look
         self.commits.on_failed = self._uploads_failed
-        site.tracking.begin(run, self._attempt)
+        site.tracking.begin(run, self._attempt, self._tracked)
         for note in answer.resume.adopt:
             sha = self._notes.sha(str(note["id"]))
             holders = {r.member: h.bits for r in self._requests for h in r.held if h.sha == sha}
