@@ -408,6 +408,39 @@ def test_a_stop_does_not_undo_a_save() -> None:
     assert isinstance(released, Release) and released.saved
 
 
+def staging_with_a_stopped_rank() -> Barrier:
+    b = barrier(2)
+    b.arrive(0, call(0, mode=contract.UPLOAD_ASYNC))
+    b.arrive(0, call(1, mode=contract.UPLOAD_ASYNC))
+    b.admitted(1)
+    b.stopped(0, (1,), "was stopped by its agent")
+    return b
+
+
+def test_what_a_stopped_rank_took_with_it_is_no_error_of_those_that_are_about_to_be_stopped_too() -> None:
+    b = staging_with_a_stopped_rank()
+    assert b.stage_failed(1, 1, "its folder is gone") == []
+    b.staged(0, 1)
+    assert b.tick(STOPPED_PATIENCE_S - 1) == []
+    (failed,) = b.tick(STOPPED_PATIENCE_S)
+    assert isinstance(failed, Fail)
+    assert (failed.ranks, failed.reason, failed.about) == ((0,), contract.FAIL_RANK_GONE, (1,))
+    assert "was stopped by its agent" in failed.message and failed.message.endswith("(its folder is gone)")
+    assert b.deadline() is None and b.current == 0
+
+
+def test_a_full_disk_beside_a_stopped_rank_is_told_at_once() -> None:
+    b = staging_with_a_stopped_rank()
+    (failed,) = b.stage_failed(1, 1, "the disk is full", full=True)
+    assert isinstance(failed, Fail) and failed.reason == contract.FAIL_FULL
+
+
+def test_what_another_agent_cannot_stage_is_told_at_once() -> None:
+    b = staging_with_a_stopped_rank()
+    (failed,) = b.stage_failed(0, 1, "it changes while it is read")
+    assert isinstance(failed, Fail) and failed.reason == contract.FAIL_STAGING
+
+
 KINDS = st.sampled_from([REPORT, BARRIER, contract.KIND_BROADCAST])
 MODES = st.sampled_from([None, None, contract.UPLOAD_ASYNC, contract.UPLOAD_SYNC])
 

@@ -330,6 +330,50 @@ def test_an_address_that_is_wanted_no_more_is_not_missed(monkeypatch: pytest.Mon
     asyncio.run(run())
 
 
+def test_one_that_is_wanted_no_more_in_the_moment_in_which_it_is_there_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rank 0's agent would keep a place for it that nobody takes."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        lines: list[Line] = []
+        there = asyncio.Event()
+
+        async def connecting(protocol: Callable[[], asyncio.BaseProtocol], *_: object) -> tuple[Any, Any]:
+            await there.wait()
+            lines.append(Line(protocol()))
+            return lines[-1], lines[-1].protocol
+
+        monkeypatch.setattr(loop, "create_connection", connecting)
+        link = LeaderLink(leader_link.Caller("s", 1, 1), lambda: None, lambda word: None, lambda since: None)
+        link.connect("10.0.0.1:1")
+        await asyncio.sleep(0.01)
+        there.set()
+        await asyncio.sleep(0)  # it is there, and nobody has looked yet
+        assert [line.open for line in lines] == [True]
+        link.close()
+        await asyncio.sleep(0.01)
+        assert [line.open for line in lines] == [False]
+
+    asyncio.run(run())
+
+
+class Line(asyncio.Transport):
+    """To nobody."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.open, self.protocol = True, protocol
+        protocol.connection_made(self)
+
+    def abort(self) -> None:
+        self.open = False
+
+    def is_closing(self) -> bool:
+        return not self.open
+
+
 def test_an_agent_of_another_version_is_told_what_to_do() -> None:
     said: list[tuple[str, bool]] = []
 
@@ -468,6 +512,29 @@ def test_answers_are_read_however_they_come(pieces: tuple[bytes, ...]) -> None:
                 await connection.open()
                 assert await connection.post("/", {}, b"{}") == Answer(200, b"hello")
                 connection.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_one_that_nobody_waits_for_any_more_is_closed(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll that is superseded is cancelled, at whatever moment of its connecting."""
+    lines: list[Line] = []
+
+    async def connecting(protocol: Callable[[], asyncio.BaseProtocol], *_: object, ssl: None) -> tuple[Any, Any]:
+        await asyncio.sleep(0)
+        lines.append(Line(protocol()))
+        return lines[-1], lines[-1].protocol
+
+    async def run() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", connecting)
+        opening = asyncio.ensure_future(PostConnection(Endpoint(False, "10.0.0.1", 1, "")).open(HANG_S))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert len(lines) == (turns > 1)
+        assert all(line.open != opening.cancelled() for line in lines)
 
     asyncio.run(run())
 

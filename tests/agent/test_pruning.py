@@ -6,17 +6,22 @@ import asyncio
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.background import no_fault
+from support.bare_site import bare_site
 from support.patience import HANG_S
+from trainjob.agent.attempts.attempt import Attempt
+from trainjob.agent.site import Site
 from trainjob.agent.storing.saving import Saving
 from trainjob.checkpoint.errors import StagingError
 from trainjob.checkpoint.records.identity import CheckpointId
 from trainjob.checkpoint.records.manifest import ReleaseNote
 from trainjob.checkpoint.staging.area import Staging
+from trainjob_api import contract
 
 
 def note(index: int) -> dict[str, Any]:
@@ -87,8 +92,8 @@ def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(t
         saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
         await saving.released(await persisted(saving, 1))
         turn = threading.Event()
-        copying = asyncio.ensure_future(saving._in_thread(turn.wait, 60))
-        assert await asyncio.wait_for(held(saving), HANG_S) == ["1-1-1"]
+        copying = asyncio.ensure_future(saving._in_thread(turn.wait, HANG_S))
+        assert await held(saving) == ["1-1-1"] and not copying.done()
         turn.set()
         await copying
         saving.close()
@@ -131,3 +136,33 @@ def test_what_is_staged_for_an_attempt_that_is_over_is_given_up_and_the_next_one
         saving.close()
 
     asyncio.run(run())
+
+
+def test_with_its_attempt_all_that_is_being_staged_is_given_up(tmp_path: Path) -> None:
+    """The next one would wait for a copy of gigabytes that nobody wants."""
+
+    async def run() -> None:
+        saving = Saving(Staging(str(tmp_path)), None, lambda urgent: None, no_fault)
+        order = {"attempt": 1, "secret": "s", "leader": "127.0.0.1:1", "index": 0, "workers": 1, "processes": 1}
+        attempt = Attempt(site_of(saving, tmp_path), None, None, order, None)  # type: ignore[arg-type]
+        turn = threading.Event()
+        busy = asyncio.ensure_future(saving._in_thread(turn.wait, HANG_S))
+        staging = asyncio.ensure_future(saving.stage("1-1-1", [], {0: b"state"}))
+        await asyncio.sleep(0)
+        await attempt.stop(contract.END_STOPPED, 0)
+        turn.set()
+        await busy
+        with pytest.raises(StagingError, match="its attempt is over"):
+            await staging
+        attempt.close()
+        saving.close()
+
+    asyncio.run(run())
+
+
+def site_of(saving: Saving, folder: Path) -> Site:
+    bare = bare_site(None, saving)
+    config = SimpleNamespace(**vars(bare.config), work_dir=str(folder / "work"), shared_tmp=None, pod_uid="uid")
+    reaper: Any = SimpleNamespace()
+    fields = {name: value for name, value in vars(bare).items() if name in Site.__dataclass_fields__}
+    return Site(**{**fields, "config": config, "reaper": reaper, "socket_folder": str(folder)})

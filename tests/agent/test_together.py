@@ -18,7 +18,7 @@ from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_member import FROM_MEMBER, Ended, FromMember
 from trainjob_api import contract, wire
-from trainjob_api.rank_messages import Collective, Offer
+from trainjob_api.rank_messages import Collective, Failed, Offer, ToRank
 from trainjob_api.typed import BadMessage
 
 
@@ -115,6 +115,25 @@ def test_who_came_is_told_before_the_end_of_one_that_will_not_come() -> None:
         assert [type(word) for word in here.said] == [Arrive, Ended]
         here.call(11)
         assert here.arrivals[-1].callers == (Callers((11,)),), "nobody waits for one that has ended"
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_a_call_of_a_rank_that_waits_in_another_one_is_refused_at_once_and_the_first_stays() -> None:
+    """A second process speaks as this rank: the barrier would drop its call, and nobody would ever answer it."""
+
+    async def scene() -> None:
+        here, answers = Here(), list[tuple[int, ToRank]]()
+        here.member.server = SimpleNamespace(send=lambda rank, word: answers.append((rank, word)))  # type: ignore[assignment]
+        here.call(8, n=3)
+        here.call(8, n=4)
+        ((rank, refused),) = answers
+        assert isinstance(refused, Failed) and (rank, refused.n, refused.reason) == (8, 4, contract.FAIL_MISMATCH)
+        assert "while another one of its own is not answered yet" in refused.message
+        for other in range(9, 12):
+            here.call(other, n=3)
+        assert [(arrive.n, arrive.callers) for arrive in here.arrivals] == [(3, (Callers((8, 9, 10, 11)),))]
         here.member.close()
 
     asyncio.run(scene())

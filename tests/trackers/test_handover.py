@@ -137,6 +137,44 @@ def test_one_that_is_cut_off_in_a_batch_ends_it_and_begins_no_other(tmp_path: Pa
     assert rows(told) == [(1, 2), (1, 1)]
 
 
+@pytest.mark.parametrize("slow", ("open", "restart"))
+def test_one_whose_tracker_takes_long_to_begin_writes_nothing_once_another_feeds(
+    tmp_path: Path, short: None, slow: str
+) -> None:
+    """A server that answers after a minute, a login: between its look and its batch another one may have begun."""
+    holds, inside = threading.Event(), threading.Event()
+
+    class Slow(Server):
+        def open(self, run_context: RunContext, first: Report) -> None:
+            super().open(run_context, first)
+            self.wait("open")
+
+        def restart(self, first: Report) -> None:
+            super().restart(first)
+            self.wait("restart")
+
+        def wait(self, method: str) -> None:
+            if method == slow:
+                inside.set()
+                holds.wait(LIMIT_S)
+
+    Slow.__name__ = "Server"
+    told: list[Any] = []
+    old, new = Feed(Slow(told), of_process(tmp_path)), Feed(Server(told), of_process(tmp_path))
+    old.put(in_run(1, 1))
+    if slow == "restart":
+        until(lambda: rows(told) == [(1, 1)])
+        old.put(in_run(1, 1, 2))
+    assert inside.wait(LIMIT_S)
+    new.put(in_run(2, 2))
+    until(lambda: (1, 2) in told)
+    holds.set()
+    until(lambda: "left" in told)
+    old.end(None, LIMIT_S)
+    new.end(None, LIMIT_S)
+    assert rows(told) == ([(1, 2)] if slow == "open" else [(1, 1), (1, 2)])
+
+
 def test_one_that_comes_back_goes_on_where_the_other_stopped(tmp_path: Path) -> None:
     told: list[Any] = []
     for attempt in (1, 2, 3):

@@ -350,6 +350,20 @@ def test_a_storage_that_hangs_is_given_up_and_not_asked_again_before_it_answers(
     assert faulty.calls == 1 and len(said) == 1 and "(it does not answer)" in said[0]
 
 
+def test_whatever_a_storage_raises_is_told_as_what_it_is(faulty: Faulty, time: Time, said: list[str]) -> None:
+    """Its client is a library, or the user's own: what it raises is no matter of waiting."""
+
+    def broken() -> None:
+        raise ValueError("no such region")
+
+    faulty.faults["names"] = broken
+    mine = made(faulty, time, said)
+    mine.begin(1, 1)
+    assert len(said) == 1 and "(ValueError: no such region)" in said[0]
+    assert mine.asked(broken) is None
+    assert len(said) == 2 and "cannot be read (ValueError: no such region)" in said[1]
+
+
 def test_a_turn_that_was_taken_without_hearing_of_it_is_ones_own(faulty: Faulty, time: Time, tmp_path: Path) -> None:
     mine, real = made(faulty, time), open_store(str(tmp_path))
 

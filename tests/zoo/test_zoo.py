@@ -211,11 +211,13 @@ def run_twice(struck: Cage, animal: Animal) -> Told:
 
 def full_for_a_while(struck: Cage, animal: Animal) -> Told:
     """Nothing can be stored until all ranks have ended; training knows nothing of it."""
-    filler, refused = struck.storage / "filler", list[str]()
+    filler, hold, refused = struck.storage / "filler", struck.notes / "hold", list[str]()
+    hold.touch()
 
     def listen(event: LocalEvent) -> None:
-        if not filler.exists() and not refused and "starts from the beginning" in event.text:
+        if hold.exists() and "starts from the beginning" in event.text:
             fill(filler)
+            hold.unlink()
         if event.kind == "line" and NO_SPACE in event.text:
             refused.append(event.text)
         if "all ranks have ended" in event.text:

@@ -46,7 +46,8 @@ class Background:
 
 
 async def within(awaited: Awaitable[T], timeout_s: Optional[float]) -> T:
-    """What comes of it; what takes longer is cancelled. Raises asyncio.TimeoutError.
+    """What comes of it; what takes longer is cancelled. Raises asyncio.TimeoutError. Whichever way this ends, and also
+    where the caller is cancelled, what was waited for has ended before.
 
     `asyncio.wait_for` of Pythons before 3.12 forgets that the caller was cancelled where what it waits for ends in the
     same turn: a loop around it then goes on for ever.
@@ -56,14 +57,14 @@ async def within(awaited: Awaitable[T], timeout_s: Optional[float]) -> T:
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     try:
         await asyncio.wait([task], timeout=timeout_s)
+        is_late = not task.done()
+    finally:
         if not task.done():
             task.cancel()
             await asyncio.wait([task])
-            if task.cancelled():
-                raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        task.cancel()
+    if is_late and task.cancelled():
+        raise asyncio.TimeoutError
+    return task.result()
 
 
 def of_the_agent(error: BaseException) -> None:

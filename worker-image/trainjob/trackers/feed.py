@@ -260,10 +260,12 @@ class Feed:
                 with self._asked("open"):
                     self._recorder.open(self._context, rows[0])
                 self._opened, self._attempt = True, attempt
+                self._check()  # a server may have taken its time
             elif attempt != self._attempt:
                 with self._asked("restart"):
                     self._recorder.restart(rows[0])
                 self._attempt = attempt
+                self._check()
             with self._asked("write"):
                 self._recorder.write(rows)
             self._written = source.mark_of(rows[-1])

@@ -217,13 +217,15 @@ class Turn:
         if self._hanging is not None and self._hanging.is_alive():
             raise StorageSilent("it does not answer")
         found: list[T] = []
-        failed: list[Exception] = []
+        failed: list[str] = []
 
         def work() -> None:
             try:
                 found.append(ask())
             except (StoreError, OSError) as error:
-                failed.append(error)
+                failed.append(str(error))
+            except Exception as error:  # whatever the client of a storage raises
+                failed.append(f"{type(error).__name__}: {error}")
 
         self._hanging = threading.Thread(target=work, name=f"trainjob-turn-{self._tracker}", daemon=True)
         self._hanging.start()
@@ -231,4 +233,4 @@ class Turn:
         self._hanging.join(limit_s)
         if found:
             return found[0]
-        raise StorageSilent(str(failed[0]) if failed else f"it has not answered within {limit_s:g} s")
+        raise StorageSilent(failed[0] if failed else f"it has not answered within {limit_s:g} s")

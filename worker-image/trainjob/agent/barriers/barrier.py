@@ -97,6 +97,8 @@ class Barrier:
         self._ended: Dict[int, str] = {}
         self._stopped: Dict[int, Tuple[float, str]] = {}
         """Ranks that their agent ended: until when nobody is refused for it, and how they ended."""
+        self._unstaged: Dict[int, str] = {}
+        """Why agents of stopped ranks cannot stage: told once those have had their time."""
         self._calls = Calls()
         self._phase = ARRIVING
         self._pending: Set[int] = set()
@@ -186,14 +188,21 @@ class Barrier:
 
     def stage_failed(self, index: int, n: int, message: str, *, full: bool = False) -> List[Output]:
         """An agent cannot stage, for want of room if `full`: nobody gets a checkpoint out of this call. Where a rank of
-        its own has ended inside the call, that is the cause: it may have taken its files with it.
+        its own has ended inside the call, that is the cause: it may have taken its files with it. A stopped one may
+        have, too.
         """
-        gone = () if full else tuple(rank for rank in self._ranks_of(index) if rank in self._ended)
-        if gone and self._is(STAGING, n):
+        if full or not self._is(STAGING, n):
+            return self.refused(n, message, full=full)
+        ranks = self._ranks_of(index)
+        gone = tuple(rank for rank in ranks if rank in self._ended)
+        if gone:
             failed = self._rank_gone(gone)
             self._failed = failed._replace(message=f"{failed.message} ({message})")
             return [self._failed]
-        return self.refused(n, message, full=full)
+        if any(rank in self._stopped for rank in ranks):
+            self._unstaged[index] = message
+            return []
+        return self.refused(n, message)
 
     def refused(self, n: int, message: str, *, full: bool = False) -> List[Output]:
         """The checkpoint as a whole cannot be had."""
@@ -294,6 +303,9 @@ class Barrier:
         self._ended.update(hows)
         for rank in hows:
             self._stopped.pop(rank, None)
+        for index, message in self._unstaged.items():
+            if not hows.keys().isdisjoint(self._ranks_of(index)):
+                return self.stage_failed(index, self.current, message)
         if self._phase != ARRIVING or not self._calls:
             return []
         others = set(self._calls.ranks) - hows.keys()
@@ -350,6 +362,7 @@ class Barrier:
 
     def _forget(self) -> List[Output]:
         self._calls, self._phase, self._pending, self._time_limit = Calls(), ARRIVING, set(), None
+        self._unstaged.clear()
         return []
 
     def _rank_gone(self, gone: Tuple[int, ...]) -> Fail:

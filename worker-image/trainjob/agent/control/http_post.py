@@ -10,6 +10,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, cast
 
+from trainjob.agent.background import within
 from trainjob.agent.config import Endpoint
 
 if TYPE_CHECKING:
@@ -55,10 +56,14 @@ class PostConnection(asyncio.Protocol):
         self._buffer = b""
         self._answer: Optional[asyncio.Future[Answer]] = None
 
-    async def open(self) -> None:
-        """Connect. Raises OSError; of it, ssl.SSLError when the server is not to be trusted."""
-        loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port, ssl=self._context)
+    async def open(self, limit_s: Optional[float] = None) -> None:
+        """Connect. Raises asyncio.TimeoutError, OSError; of it, ssl.SSLError when the server is not to be trusted."""
+        loop, to = asyncio.get_running_loop(), self._endpoint
+        try:
+            await within(loop.create_connection(lambda: self, to.host, to.port, ssl=self._context), limit_s)
+        except asyncio.CancelledError:
+            self.close()  # it may have come in this very turn
+            raise
 
     @property
     def usable(self) -> bool:

@@ -207,7 +207,7 @@ class Sync:
     async def _connect(self) -> PostConnection:
         connection = PostConnection(self._config.coordinator, self._trust)
         try:
-            await within(connection.open(), MARGIN_S)
+            await connection.open(MARGIN_S)
         except OSError as error:
             if is_certificate_trouble(error):
                 self._look_for_another_authority()

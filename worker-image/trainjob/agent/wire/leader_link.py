@@ -153,13 +153,14 @@ class LeaderLink:
             elif self._connection is connection:
                 self._on_word(FROM_LEADER.parse(message, blob))
 
+        connection = FrameConnection(greeted, lost, handshake.REFUSAL_LIMIT)
         try:
-            _, connection = await within(
-                loop.create_connection(lambda: FrameConnection(greeted, lost, handshake.REFUSAL_LIMIT), host, port),
-                CONNECT_S,
-            )
+            await within(loop.create_connection(lambda: connection, host, port), CONNECT_S)
         except (OSError, asyncio.TimeoutError):
             return False
+        except asyncio.CancelledError:
+            connection.abort()  # it may have come in this very turn
+            raise
         connection.send(greeting.hello.to_message())
         try:
             # It may be kept waiting until its agent has heard of the attempt; one that is frozen says nothing at all.
