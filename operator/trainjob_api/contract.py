@@ -284,6 +284,8 @@ ENDED_LIMIT = 200
 """The same of an attempt in the history: there are ten of them."""
 LEARNED_LIMIT = 64
 """Packages that warm parents have learned to import ahead, as they are told in status."""
+MODULES_LIMIT = 2 * MESSAGE_LIMIT
+"""Characters in which agents pass on the names of modules that they have learned to import ahead."""
 TRACEBACK_LIMIT = 2048
 """Characters of a traceback in status; the last ones are kept."""
 STACKS_LIMIT = 4096
@@ -511,6 +513,8 @@ path, which is in the container, and goes with it.
 """
 IMPORTED = "imported.json"
 """In a pod's work folder: what its first rank had imported by its first step."""
+LEARNED = "learned.json"
+"""Beside it: what was imported ahead of that, for an agent that is started anew in the same pod."""
 KEEP = "--keep"
 """Given to a rank's boot: it is a warm parent that belongs to no job, and waits for the next (`tj run --keep-warm`)."""
 WARM = "--warm"
@@ -865,6 +869,10 @@ class ForksReport(TypedDict, total=False):
     """Why the others started in new interpreters; None: there are none."""
     learned: List[str]
     """Packages that the next start will not import again, beyond those that were imported ahead at first."""
+    modules: str
+    """What was imported for that, for agents that were in no attempt yet: names with commas between them, at most
+    MODULES_LIMIT characters.
+    """
 
 
 class HangReport(TypedDict):
@@ -1017,6 +1025,10 @@ class Instruction(TypedDict, total=False):
     """
     spare_memory: bool
     """With `run`, true: an attempt of this job ended for lack of memory. With PREFORK_AUTO ranks are no forks then."""
+    learned: str
+    """With `hold`, to a worker that was in no attempt yet (a spare, a replacement): what the others have learned to
+    import ahead, as their `ForksReport.modules` has it. Absent: nothing.
+    """
     drain_s: float
     """To an agent that was told to end, with `run`: so long after SIGTERM its ranks may train on to a checkpoint."""
     gone_s: float

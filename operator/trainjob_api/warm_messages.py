@@ -42,6 +42,8 @@ class Begin(NamedTuple):
     """TMPDIR of the ranks, where modules that are imported put their caches; empty: as the environment has it."""
     first_to_go: bool = False
     """Where memory runs out the kernel ends one process: it and forks of it that wait, before any rank."""
+    hurry: bool = False
+    """What was learned is imported as fast as it can be: no rank trains here."""
 
 
 class Fork(NamedTuple):
@@ -57,6 +59,8 @@ class Ready(NamedTuple):
     modules: Tuple[str, ...]
     missing: Tuple[str, ...] = ()
     """Modules that were asked for and are not installed."""
+    learned: str = ""
+    """Which of the list had to be named, so that all of it is there: names of modules, as `module_names` has them."""
 
 
 class Refused(NamedTuple):

@@ -37,3 +37,16 @@ def test_what_was_told_stays_where_an_agent_is_gone() -> None:
     assert forks.merged(before, [view(0, {"ranks": 2, "why": None, "learned": ["timm"]})]) == Forks(
         ranks=3, reason="no memory", learned=["timm"]
     )
+
+
+def test_what_the_first_member_tells_that_has_learned_is_passed_on() -> None:
+    agents = {
+        0: view(0, None),
+        1: view(1, {"ranks": 1, "why": None, "learned": []}),
+        2: view(2, {"modules": "pandas"}),
+        3: view(3, {"modules": "timm"}),
+    }
+    assert forks.passed_on([0, 1, 2, 3], agents) == "pandas"
+    assert forks.passed_on([3, 2], agents) == "timm"
+    assert forks.passed_on([0, 1, 9], agents) == ""
+    assert forks.passed_on([*range(100, 100 + forks.ASKED), 2], agents) == "", "of thousands not all are asked"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from support.core import T0, World, make_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Attempt, Condition, HistoryEntry, TrainJobStatus
+from trainjob_operator.agents.report_fields import instruction
 from trainjob_operator.core.ends.causes import PLANNED_GRACE_S
 from trainjob_operator.core.instruct import instruct
 from trainjob_operator.core.model import AgentView
@@ -98,6 +100,32 @@ def test_while_pods_start_their_agents_hold() -> None:
     world.start_pods()
     world.sync(0)
     assert instruct(world.job, world.agents, 0, world.pod(0).uid)[0]["do"] == "hold"
+
+
+def learned(slot: int, modules: str) -> AgentView:
+    return replace(agent(slot), forks={"modules": modules})
+
+
+@pytest.mark.parametrize(
+    "of_attempt",
+    [attempt(), attempt("Ended", "PodLost")],
+    ids=["a spare beside an attempt", "who comes in the place of a worker that was lost"],
+)
+def test_who_was_in_no_attempt_yet_is_told_what_the_members_have_learned(of_attempt: Attempt) -> None:
+    agents = {1: AGENTS[1], 3: learned(3, "pandas"), 4: learned(4, "from who knows where")}
+    job = make_job(TrainJobStatus(slots="1,3-4", attempt=of_attempt))
+    words = {slot: instruct(job, agents, slot, f"uid-{slot}")[0] for slot in (1, 3, 4)}
+    assert words[4] == {"do": "hold", "grace_s": 0.0, "learned": "pandas"}
+    assert [word.get("learned") for word in (words[1], words[3])] == [None, None], "they have learned themselves"
+    assert "learned" not in instruct(job, AGENTS, 4, "uid-4")[0]
+
+
+def test_a_word_with_all_that_can_be_learned_can_be_acknowledged() -> None:
+    """Else its agent would be answered at once, for ever."""
+    job = make_job(TrainJobStatus(slots="1,3-4", attempt=attempt()))
+    word, _ = instruct(job, {3: learned(3, "x" * contract.MODULES_LIMIT)}, 4, "uid-4")
+    assert len(word["learned"]) == contract.MODULES_LIMIT
+    assert instruction(dict(word)) == word
 
 
 def test_members_agree_on_the_attempt() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
 from scenarios.test_pods import agent_of
-from support.scenario import Stage, Told, acknowledged
+from support import large_package
+from support.scenario import LOOPS, Stage, Told, acknowledged
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -73,3 +75,43 @@ def test_a_lost_worker_is_replaced_by_the_spare(stage: Stage, pod: str, members:
         with_a_spare(stage.job("--steps", "40", "--pause", "0.05", "--hold", "20", "--mode", "SYNC")), strike
     )
     went_on_with_the_spare(told, strike, members)
+
+
+class StrikeOnceItHasLearned:
+    """A listener: kills the agent of a pod once the spare has what the workers have learned, and lets go."""
+
+    def __init__(self, stage: Stage, pod: str) -> None:
+        self._stage, self._pod = stage, pod
+        self._have_learned = 0
+        self.struck = False
+
+    def __call__(self, event: LocalEvent) -> None:
+        if event.kind == "line" and "are imported ahead: large" in event.text:
+            self._have_learned += 1
+        saved = acknowledged(self._stage.read_notes())
+        if not self.struck and self._have_learned == 3 and len(saved) == 2:
+            os.kill(agent_of(self._stage, self._pod), signal.SIGKILL)
+            self.struck = True
+            self._stage.go()
+
+
+def test_a_spare_has_what_the_workers_have_learned(stage: Stage) -> None:
+    """Also rank 0's place is taken by a rank that imports nothing again."""
+    path = os.pathsep.join([str(large_package.install(stage.root)), *filter(None, sys.path)])
+    strike = StrikeOnceItHasLearned(stage, "job-0")
+    job = stage.job(
+        *("--steps", "10", "--hold", "5", "--mode", "SYNC"),
+        script=LOOPS / "imports.py",
+        environment={"PYTHONPATH": path},
+    )
+    runtime = job.spec.runtime.model_copy(update={"prefork": "auto", "spare_workers": 1})
+    told = stage.run(job.model_copy(update={"spec": job.spec.model_copy(update={"runtime": runtime})}), strike)
+    assert strike.struck and told.status.holds("Complete") and told.attempts == 2, told.text()
+    assert sorted(
+        line.partition("in attempt ")[2] for line in told.lines if "in attempt" in line and " it was " in line
+    ) == [
+        "1 it was imported",
+        "1 it was imported",
+        "2 it was there",
+        "2 it was there",
+    ], told.text()

@@ -224,3 +224,14 @@ def test_only_a_text_with_something_to_replace_is_looked_at_by_character(monkeyp
     assert not looked
     read_report(report(warning="slow\x1b[2J"))
     assert len(looked) == len("slow\x1b[2J")
+
+
+def test_what_was_learned_is_one_text_for_all_agents_of_a_job_and_bounded() -> None:
+    told = {"modules": "pandas," + "x" * (2 * contract.MODULES_LIMIT) + "\x1b"}
+    first, second = (read_report(report(forks=dict(told))).forks for _ in range(2))
+    assert first is not None and second is not None
+    assert first.modules is second.modules and len(first.modules) == contract.MODULES_LIMIT
+    cleaned = read_report(report(forks={"modules": "pandas\x1b[2J"})).forks
+    assert cleaned is not None and cleaned.modules == "pandas�[2J"
+    with pytest.raises(BadReport, match=r"forks\.modules"):
+        read_report(report(forks={"modules": ["pandas"]}))

@@ -83,6 +83,11 @@ def _metrics(value: Any) -> Any:
     }
 
 
+def _shared(value: Any) -> Any:
+    """All agents of a job say nearly the same, for as long as it runs: one copy."""
+    return sys.intern(clean(value, contract.MODULES_LIMIT)) if isinstance(value, str) else value
+
+
 def first(count: int) -> BeforeValidator:
     """Of a list that is too long, before any of it is looked at."""
     return BeforeValidator(lambda value: value[:count] if isinstance(value, list) else value)
@@ -116,6 +121,7 @@ Word = Annotated[str, text_of(NAME_LIMIT)]
 Path = Annotated[str, text_of(PATH_LIMIT)]
 Message = Annotated[str, text_of(contract.MESSAGE_LIMIT)]
 Stacks = Annotated[str, text_of(contract.STACKS_LIMIT)]
+Modules = Annotated[str, BeforeValidator(_shared)]
 Count = Annotated[int, Field(ge=0, le=COUNT_LIMIT)]
 Share = Annotated[float, BeforeValidator(_share)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]

@@ -20,6 +20,7 @@ from trainjob_operator.agents.report_fields import (
     Length,
     Message,
     Metrics,
+    Modules,
     Number,
     Path,
     Share,
@@ -76,6 +77,7 @@ class ForksTable(Table):
     ranks: Count = 0
     why: Message | None = None
     learned: Annotated[list[Word], first(contract.LEARNED_LIMIT)] = Field(default_factory=list)
+    modules: Modules = ""
 
 
 class EffortTable(Table):

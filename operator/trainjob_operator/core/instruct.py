@@ -6,12 +6,12 @@ of an attempt that is not committed. The coordinator has checked the pod's UID b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from trainjob_api import contract
 from trainjob_api.contract import Instruction
 from trainjob_api.v1alpha1 import Attempt, TrainJob, TrainJobStatus
-from trainjob_operator.core import asked, boundaries, progress
+from trainjob_operator.core import asked, boundaries, forks, progress
 from trainjob_operator.core.ends import hangs
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.model import AgentView, InstructionFor
@@ -38,12 +38,13 @@ def instruct(job: TrainJob, agents: Mapping[int, AgentView], slot: int, pod_uid:
         word = Instruction(do=contract.DO_CHECK, attempt=attempt.number)
         before = "the job fails" if status.verdict.reason else "the next attempt begins"
         return word, f"before {before}: had training completed in attempt {attempt.number}?"
-    if attempt.state != "Running":
-        return _hold(status), f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
     members = positions(attempt.members)
+    if attempt.state != "Running":
+        why = f"attempt {attempt.number} has ended ({attempt.end_cause}), the next has not begun"
+        return _hold(status) if slot in members else _stand_by(status, members, agents), why
     if slot not in members:
         what = "a spare, no" if slot in spare_slots(status) else "not a"
-        return _hold(status), f"slot {slot} is {what} member of attempt {attempt.number}"
+        return _stand_by(status, members, agents), f"slot {slot} is {what} member of attempt {attempt.number}"
     known = agents.get(slot)
     if known is not None and known.pod_uid != pod_uid:
         return Instruction(do=contract.DO_WAIT), f"slot {slot} was last heard from another pod"
@@ -100,6 +101,14 @@ def _run(
 
 def _hold(status: TrainJobStatus) -> Instruction:
     return Instruction(do=contract.DO_HOLD, grace_s=_grace(status))
+
+
+def _stand_by(status: TrainJobStatus, members: Iterable[int], agents: Mapping[int, AgentView]) -> Instruction:
+    """Of a worker that was not in the newest attempt: it cannot have learned what the members have."""
+    word, learned = _hold(status), forks.passed_on(members, agents)
+    if learned:
+        word["learned"] = learned
+    return word
 
 
 def _grace(status: TrainJobStatus) -> float:

@@ -197,6 +197,8 @@ class Work:
         if what == contract.DO_RUN:
             await self._run_attempt(instruction, told)
         elif what == contract.DO_HOLD:
+            if self.site is not None:
+                self.site.starter.hear(str(instruction.get("learned") or ""))
             if self.attempt is not None:
                 await self.stop(contract.END_STOPPED, float(instruction.get("grace_s") or 0))
             elif self.site is not None:

@@ -38,14 +38,18 @@ def tell() -> None:
 
 
 def _names() -> List[str]:
-    """In the order in which their import began."""
+    """In the order in which their import ended."""
     return [name for name, module in list(sys.modules.items()) if name not in ahead and _is_worth_telling(name, module)]
 
 
+def may_be_ahead(name: str) -> bool:
+    """By its name: of our own modules some keep what is a rank's."""
+    return name.partition(".")[0] not in _OURS or _OURS_AHEAD.match(name) is not None
+
+
 def _is_worth_telling(name: str, module: object) -> bool:
-    if name.partition(".")[0] in _OURS:
-        return _OURS_AHEAD.match(name) is not None
-    return _is_installed(module)
+    is_ours = name.partition(".")[0] in _OURS
+    return may_be_ahead(name) and (is_ours or _is_installed(module))
 
 
 def _is_installed(module: object) -> bool:

@@ -56,15 +56,17 @@ class Maker:
         """Of the parent, as of all ranks."""
         return rank_command.environment_of_all(os.environ, self._words, local_world_size)
 
-    def make(self, source: Source, local_world_size: int) -> Optional[WarmParent]:
-        """One that imports, `source` too; None: the command is not there yet. Raises CannotMake."""
+    def make(self, source: Source, local_world_size: int, *, hurry: bool) -> Optional[WarmParent]:
+        """One that imports, `source` too; None: the command is not there yet. `hurry`: as in `Begin`. Raises
+        CannotMake.
+        """
         try:
             argv = rank_command.argv(self._words)
         except rank_command.CannotRun:
             return None  # it may come with the job's code; if not, the ranks' start says so
         plan = self.reading.plan()
         begin = Begin(os.getpid(), plan.modules, folder_of(self._words, os.getcwd()), plan.optional, *source, self.tmp)
-        begin = begin._replace(first_to_go=memory.ends_one_alone())
+        begin = begin._replace(first_to_go=memory.ends_one_alone(), hurry=hurry)
         kept, self._kept = self._kept, None
         if kept is not None:
             parent = WarmParent(self._reaper, self._log, self._say)

@@ -61,6 +61,10 @@ class WarmParent:
         self._asked: Tuple[str, ...] = ()
         self.modules: Tuple[str, ...] = ()
         self.missing: Tuple[str, ...] = ()
+        self.learns = False
+        """It was asked to import what was learned."""
+        self.learned = ""
+        """What of that had to be named, as `Ready` has it."""
 
     @property
     def lives(self) -> bool:
@@ -92,7 +96,7 @@ class WarmParent:
             if self._output is not None:
                 self._output.close()
             raise
-        self._asked = begin.modules
+        self._asked, self.learns = begin.modules, bool(begin.learned)
         self.pid, self.environ, self._line = pid, environ, Line(ours, FROM_PARENT, self._heard)
         self._reaper.watch(pid, self._ended, group=True)
         self._line.send(packet(TO_PARENT, begin))
@@ -138,7 +142,7 @@ class WarmParent:
         if isinstance(word, BadMessage):
             word = Refused(f"it says what makes no sense: {word}")
         if isinstance(word, Ready):
-            self.modules, self.missing = word.modules, word.missing
+            self.modules, self.missing, self.learned = word.modules, word.missing, word.learned
             if not self.ready.done():
                 self.ready.set_result(True)
         elif isinstance(word, Refused):

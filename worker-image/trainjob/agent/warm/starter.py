@@ -23,7 +23,7 @@ from trainjob.agent.warm import choice
 from trainjob.agent.warm.account import Account
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.learning import SHOWN, Learner
-from trainjob.agent.warm.making import NOTHING, CannotMake, Maker
+from trainjob.agent.warm.making import NOTHING, CannotMake, Maker, Source
 from trainjob.agent.warm.parent import WarmParent
 from trainjob.agent.warm.stores import Stores
 from trainjob_api import contract
@@ -71,9 +71,7 @@ class WarmStarter:
         self._maker = Maker(reaper, self._words, wish, modules, log, self._account.say, kept)
         self._learner: Optional[Learner] = None
         if learn and modules is None:
-            self._learner = Learner(
-                learn, lambda source: self._maker.make(source, self._local_world_size), self._swap_in, console.say
-            )
+            self._learner = Learner(learn, self._make, self._swap_in, console.say)
         self._learned: Optional[WarmParent] = None
         """It takes the other's place when nothing is being started."""
         self._starting = False
@@ -228,7 +226,11 @@ class WarmStarter:
 
     def report(self) -> ForksReport:
         """How the ranks of this attempt were started, for status."""
-        return self._account.report(() if self._learner is None else self._learner.packages[:SHOWN])
+        learner = self._learner
+        report = self._account.report(() if learner is None else learner.packages[:SHOWN])
+        if learner is not None and learner.modules:
+            report["modules"] = learner.modules
+        return report
 
     def _fork(self, argv: Sequence[str], env: Dict[str, str], output: int) -> Optional[int]:
         if self._doubt is not None:
@@ -288,9 +290,11 @@ class WarmStarter:
 
     def _begin_parent(self) -> None:
         learner = self._learner
-        source = learner.source if learner is not None and learner.packages else NOTHING
+        source = NOTHING if learner is None else learner.source
+        if source != NOTHING and not self._maker.reading.may_learn():
+            source = NOTHING
         try:
-            parent = self._maker.make(source, self._local_world_size)
+            parent = self._make(source)
         except CannotMake as error:
             self._give_up(str(error))
             return
@@ -303,6 +307,11 @@ class WarmStarter:
             self._patience.cancel()
         self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._enough, parent)
 
+    def _make(self, source: Source) -> Optional[WarmParent]:
+        """Raises CannotMake."""
+        trains = self._count > 0 and not self._starting
+        return self._maker.make(source, self._local_world_size, hurry=not trains)
+
     def _enough(self, parent: WarmParent) -> None:
         if parent is self._parent and not parent.ready.done():
             self._on_warm()
@@ -313,6 +322,8 @@ class WarmStarter:
             self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
         if self._parent is parent and not parent.lives:
             self._parent_lost(parent)
+        elif self._parent is parent and parent.learns and self._learner is not None:
+            self._learner.is_there(parent)
         if not self.warming:
             self._on_warm()
 
@@ -322,6 +333,10 @@ class WarmStarter:
             if not gate.stands:
                 gate.drop()
         self._gates = [gate for gate in self._gates if gate.stands]
+        if parent.learns and not _is_true(parent.ready) and parent.starved is None and self._learner is not None:
+            self._learner.failed(parent)
+            self._begin_parent()
+            return
         enough = self._maker.why_no_other(parent)
         if enough is not None:
             self._give_up(enough)
@@ -345,6 +360,22 @@ class WarmStarter:
     def asks(self) -> str:
         """Where the first rank of an attempt is to list what its script has imported; empty: nobody asks."""
         return self._learner.asks if self._learner is not None and self._may_learn() else ""
+
+    def hear(self, learned: str) -> None:
+        """What other agents of the job have learned, as the operator passes it on: a parent imports it from its start,
+        or another one beside it.
+        """
+        learner, before = self._learner, self._parent
+        if learner is None or self._account.standing is not None:
+            return
+        is_news = learner.hear(learned, () if before is None else before.modules)
+        if before is None or not is_news or not self._may_learn():
+            return  # one that begins later has it, where that may be
+        if before.ready.done():
+            learner.follow_up()
+        else:
+            before.close()
+            self._begin_parent()
 
     def learn(self) -> None:
         """A rank has made its first step, and may have listed it."""

@@ -12,8 +12,10 @@ import json
 import signal
 import sys
 import time
+from itertools import groupby
 from typing import AbstractSet, Iterator, List
 
+from trainjob.session import imported
 from trainjob.session.warm import fitness, places, preload
 
 WORK_S, REST_S = 0.02, 0.06
@@ -29,24 +31,26 @@ class Unfit(Exception):
 
 def bring(
     path: str, without: AbstractSet[str], folder: str, before: fitness.Before, *, beside_training: bool = True
-) -> None:
-    """Import the modules that the file lists, in that order, but for these packages. Names that cannot be found any
-    more are passed over. Raises Unfit.
+) -> List[str]:
+    """Import the modules that the file lists, package by package, but for these. Names that cannot be found any more
+    are passed over. Those that had to be named, since no other has brought them. Raises Unfit.
     """
-    known = frozenset(sys.modules)
-    names = [name for name in _read(path) if _package(name) not in without]
+    known, brought = frozenset(sys.modules), []
+    names = [name for name in _read(path) if _package(name) not in without and imported.may_be_ahead(name)]
     with _slowly() if beside_training else contextlib.nullcontext():
-        for at, name in enumerate(names):
-            if name not in sys.modules:
-                _bring(name)
-            following = names[at + 1] if at + 1 < len(names) else None
-            if following is None or _package(following) != _package(name):
-                why = fitness.unfit_so_far(before) or preload.strange(known, folder)
-                if why is not None:
-                    raise Unfit(_package(name), why)
+        for package, of_it in groupby(names, _package):
+            # What a module imports stands before it: from the last one on, few have to be named.
+            for name in reversed([*of_it]):
+                if name not in sys.modules and _bring(name):
+                    brought.append(name)
+            why = fitness.unfit_so_far(before) or preload.strange(known, folder)
+            if why is not None:
+                raise Unfit(package, why)
+    return brought
 
 
-def _bring(name: str) -> None:
+def _bring(name: str) -> bool:
+    """Whether it is there."""
     try:
         with places.watched() as read:
             importlib.import_module(name)
@@ -55,9 +59,10 @@ def _bring(name: str) -> None:
     except Unfit:
         raise
     except ImportError:
-        pass  # a module that is made up as its package runs, or one that the script has come to by another way
+        return False  # a module that is made up as its package runs, or one that the script has come to by another way
     except BaseException as error:  # a module may raise anything, SystemExit included
         raise Unfit(_package(name), f"the import of {name} failed: {type(error).__name__}: {error}") from None
+    return True
 
 
 def _read(path: str) -> List[str]:

@@ -15,6 +15,7 @@ from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, 
 
 from trainjob.session import large_imports, link, tie
 from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
+from trainjob_api import module_names
 from trainjob_api.warm_messages import (
     FROM_PARENT,
     PACKET_LIMIT,
@@ -41,7 +42,7 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
     if begin.tmp:
         # Here, not in what it is started with: of that each rank shows its own (`title`).
         os.environ["TMPDIR"] = begin.tmp
-    wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without)
+    wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without, not begin.hurry)
     try:
         grown = grow(wishes, booted)
     except learned.Unfit as error:
@@ -66,6 +67,8 @@ class Grown(NamedTuple):
 
     ahead: becoming.Ahead
     missing: Tuple[str, ...]
+    learned: str
+    """As `Ready` has it."""
 
 
 def settle(*, first_to_go: bool) -> None:
@@ -81,12 +84,13 @@ def settle(*, first_to_go: bool) -> None:
 
 def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     """Import it all. Raises learned.Unfit: this process must not be forked."""
-    before, environ = fitness.Before(), dict(os.environ)
+    before, environ, brought = fitness.Before(), dict(os.environ), []
     try:
         missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
         if wishes.learned:
             without = frozenset(wishes.without)
-            learned.bring(wishes.learned, without, wishes.folder, before, beside_training=wishes.beside_training)
+            slowly = wishes.beside_training
+            brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
         why = fitness.unfit(before)
     except preload.NotThese as error:
         why = str(error)
@@ -96,13 +100,14 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
     added = {name: value for name, value in os.environ.items() if environ.get(name) != value}
-    return Grown(becoming.Ahead(frozenset(sys.modules) - booted, added), tuple(missing))
+    ahead = becoming.Ahead(frozenset(sys.modules) - booted, added)
+    return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
 def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]) -> Sequence[str]:
     """Say that all is there, and fork a gate whenever the agent wants one; returns as `serve` does."""
     modules = tuple(sorted({name.partition(".")[0] for name in grown.ahead.modules}))
-    line.send(packet(FROM_PARENT, Ready(modules, grown.missing)))
+    line.send(packet(FROM_PARENT, Ready(modules, grown.missing, grown.learned)))
     while True:
         _, fds = _next(line)
         why = fitness.unfit_now()
