@@ -752,6 +752,8 @@ REFUSED_ARGUMENTS = 2
 
 ORIGIN_DAMAGED = "turned out damaged when it was restored"
 """Said of a checkpoint that resumeFrom names: every attempt would find it so."""
+JOBS_OF_RANKS = "would start a job of its own"
+"""Said where ranks call fit(): each would, in every attempt."""
 CHECKPOINT_BEFORE = "Name the one before it, {}, or none."
 """Said behind that, where there is a good one."""
 

@@ -402,3 +402,11 @@ def test_a_rank_that_left_is_asked_about_its_steps_and_an_exit_code_about_no_lin
     code = of(message="rank 1 on digits-1 ended with exit code 3", reason=contract.REASON_EXIT, exitCode=3)
     told = advice(contract.REASON_EXIT, code.model_copy(update={"traceback": None}), RETRY)
     assert "rank 1" in told and "sys.exit()" in told and "above" not in told
+
+
+def test_ranks_that_call_fit_are_not_to_be_started_as_ranks_again() -> None:
+    refused = of(
+        message=f"rank 0 raised LaunchError: train.py calls fit() in each of the 2 ranks of a job, and each {contract.JOBS_OF_RANKS}"
+    )
+    said = next_steps(contract.REASON_USER_ERROR, refused, RETRY)
+    assert said == ["next: Start the script itself, as the sentence above says: fit() starts the ranks."]

@@ -875,6 +875,18 @@ def test_that_no_hang_was_seen_is_not_all_that_is_said_of_a_job_that_runs(here: 
     assert shown.startswith("no rank of digits was seen to hang\n") and "`tj stack digits` shows where" in shown
 
 
+def test_the_ranks_of_a_job_that_may_hang_are_told_with_their_pids(here: Shell) -> None:
+    record = running(here)
+    with JobLock(str(record.folder)):
+        without, as_json = here.tj("hang", "digits").out, json.loads(here.tj("hang", "digits", "-o", "json").out)
+        assert "pid" not in without and [each["pid"] for each in as_json["ranks"]] == [None]
+        with open(here.folder / contract.STACK_FILE.format(rank=0), "w"):  # which tells a rank's process
+            shown, as_json = here.tj("hang", "digits").out, json.loads(here.tj("hang", "digits", "-o", "json").out)
+    pid = os.getpid()
+    said = f"pids: rank 0 is {pid} (`py-spy dump --pid {pid}`, `gdb -p {pid}`)"
+    assert shown.splitlines()[-1] == said and as_json["ranks"][0]["pid"] == pid
+
+
 @pytest.mark.parametrize(
     ("hung", "number", "silent_s", "said"),
     [

@@ -32,6 +32,17 @@ def test_the_second_rank_says_whose_traceback_it_has() -> None:
     assert shown([*of(0, LOADER), "r00 | ", *of(1, LOADER), "r01 | "]) == [*of(0, LOADER), "r00 | ", said, "r01 | "]
 
 
+def test_a_prompt_before_a_traceback_makes_no_other_one() -> None:
+    """input() writes its question without a line's end."""
+    asked = [[f"r{rank:02} | how many? {ERROR[0]}", *of(rank, ERROR[1:])] for rank in (0, 1)]
+    said = "r01 | (the same KeyError as r00's above)"
+    assert shown([*asked[0], *asked[1], "r01 | bye"]) == [*asked[0], said, "r01 | bye"]
+    repeats = Repeats()
+    for line in asked[0]:
+        repeats.take(line)
+    assert repeats.has_shown("\n".join(ERROR), "r00") == 1
+
+
 def test_one_rank_says_it_for_all_until_something_else_is_shown() -> None:
     repeats = Repeats()
 

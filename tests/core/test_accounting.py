@@ -108,6 +108,63 @@ def test_time_in_which_ranks_hang_is_not_productive() -> None:
     assert books(world)["stalled"] == 70.0
 
 
+def hangs(world: World, since_s_ago: float | None) -> None:
+    """Rank 0's agent tells that ranks hang since then; None: it takes that back."""
+    hang: Any = None
+    if since_s_ago is not None:
+        since = world.now.timestamp() - since_s_ago
+        hang = {"since": since, "message": "rank 0 waits", "ranks": [], "stacks": "...", "early": True}
+    world.sync(0, hang=hang)
+
+
+def test_a_short_hang_that_is_over_stays_in_the_books() -> None:
+    """The agent counts no pause of under a minute: what was shown of one, and its rest, are stalled all the same."""
+    world = World.of(workers=2).run()
+    begins(world, 0.0, stalled=0)
+    world.tick(100)
+    hangs(world, 20)
+    world.turn()
+    assert books(world) == {"productive": 80.0, "stalled": 20.0}
+    world.tick(25)
+    hangs(world, None)
+    world.turn()
+    assert books(world) == {"productive": 80.0, "stalled": 45.0}
+    world.tick(15)
+    world.report(5)
+    world.turn()
+    assert books(world) == {"productive": 95.0, "stalled": 45.0}
+    world.tick(10)
+    hangs(world, 10)  # one more, in the same words
+    world.turn()
+    assert books(world) == {"productive": 95.0, "stalled": 55.0}
+    world.tick(20)
+    world.report(6)
+    hangs(world, 30)
+    world.turn()
+    assert books(world) == {"productive": 95.0, "stalled": 75.0}
+    world.report(7)
+    hangs(world, 30)
+    world.turn()  # a word that comes again
+    assert books(world) == {"productive": 95.0, "stalled": 75.0}
+    world.tick(5)
+    world.break_rank(1, ended(1, contract.END_SIGNAL, signal=9, at=world.now))
+    world.turn()
+    assert books(world) == {"lost": 95.0, "stalled": 80.0}
+
+
+def test_a_hang_that_its_agent_counts_too_is_counted_once() -> None:
+    world = World.of(workers=2).run()
+    begins(world, 0.0, stalled=0)
+    world.tick(100)
+    hangs(world, 70)
+    world.turn()
+    world.tick(30)
+    hangs(world, None)
+    begins(world, 0.0, stalled=99_000)
+    world.turn()
+    assert books(world) == {"productive": 30.0, "stalled": 100.0}
+
+
 def test_suspended_time_is_its_own_and_outside_the_ratio() -> None:
     world = World.of(workers=1).run().tick(60)
     begins(world, 0.0, saved=60_000)

@@ -383,6 +383,14 @@ def test_a_rank_that_asks_for_a_terminal_is_hopeless_at_once(max_failures: int, 
     assert charge(restart, Failures(), raised, achieved, [1]).fatal is None
 
 
+@pytest.mark.parametrize(("kind", "fails"), [("trainjob.launch.errors.LaunchError", True), ("RuntimeError", False)])
+def test_ranks_that_call_fit_are_hopeless_at_once(kind: str, fails: bool) -> None:
+    said = f"{kind}: train.py calls fit() in each of the 2 ranks, and each {contract.JOBS_OF_RANKS}: run it alone"
+    raised = incident(contract.REASON_USER_ERROR, traceback=f"Traceback (most recent call last):\n{said}")
+    fatal = charge(FailurePolicy(max_failures=3), Failures(), raised, record(), [1]).fatal
+    assert (fatal == (contract.REASON_USER_ERROR, "rank 1 broke; a restart cannot help")) == fails
+
+
 def test_a_checkpoint_that_is_named_and_damaged_is_hopeless_at_once() -> None:
     said = f"StorageError: resumeFrom: checkpoint /s/1-1-2 {contract.ORIGIN_DAMAGED}. Name another one, or none."
     damaged = incident(contract.REASON_STORAGE, message=said)

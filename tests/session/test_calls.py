@@ -42,6 +42,17 @@ def test_outside_a_worker_each_call_says_how_to_run(fresh_session: None, call: C
     assert "tj run" in str(caught.value) and "TorchTrainer" in str(caught.value)
 
 
+def test_of_several_processes_outside_a_worker_one_says_how_to_run(
+    fresh_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for local_rank, says in (("0", True), ("1", False)):
+        monkeypatch.setenv(contract.ENV_LOCAL_RANK, local_rank)
+        with pytest.raises(trainjob.NotInWorkerError) as caught:
+            trainjob.report({"a": 1})
+        assert ("tj run" in str(caught.value)) == says
+        assert ("local rank 0 says what to do" in str(caught.value)) != says
+
+
 def test_the_context_is_the_agents(start_agent: StartAgent) -> None:
     agent = start_agent(world_size=2, rank=1, attempt=3)
     context = trainjob.get_context()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trainjob_api import contract
-from trainjob_api.v1alpha1 import Attempt, Goodput, Seconds
-from trainjob_operator.core.moments import after, aware, elapsed
+from trainjob_api.v1alpha1 import Attempt, Goodput, HangView, Seconds
+from trainjob_operator.core.moments import after, aware, by_agent_clock, elapsed
 from trainjob_operator.core.parts import LONGEST_MS, bounded_ms, first_step_ms, heard_run, ready_ms
 from trainjob_operator.core.turn import Turn
 
@@ -23,6 +23,8 @@ PLACES = tuple(Seconds.model_fields)
 LOSSES = tuple(name for name in PLACES if name not in (PRODUCTIVE, SUSPENDED))
 IMPORTS_S = 60.0
 """So long what ranks do without a word of a step is taken for their imports, if they break in it."""
+SAME_S = 1.0
+"""Two words of when a hang began that are no further apart mean one hang."""
 _FRESH_STARTS = (contract.REASON_STARTED, contract.REASON_RESUMED)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -135,18 +137,41 @@ def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
     return Work(
         began=_ms(began, since),
         checkpoint=bounded_ms(effort.get("checkpoint")),
-        stalled=max(bounded_ms(effort.get("stalled")), _hung_ms(turn, since) if broke is None else 0),
+        stalled=max(bounded_ms(effort.get("stalled")), _stalled_ms(turn, since, broke)),
         saved=None if saved is None or heard is None else _ms(heard, since) + bounded_ms(saved),
     )
 
 
-def _hung_ms(turn: Turn, since: datetime) -> int:
-    """For how long ranks hang now: in an attempt without enough steps their agent knows of no usual one to compare."""
-    known, running = turn.status.hang, turn.running
-    if known is None or running is None or known.attempt != running.number:
-        return 0
-    hangs = any(view.hang is not None for view in turn.words())
-    return max(0, _ms(turn.now, max(aware(known.since), since))) if hangs else 0
+def _stalled_ms(turn: Turn, since: datetime, broke: datetime | None) -> int:
+    """For how long ranks hung, as far as it was told: what was shown stays when a hang is over, since the agent counts
+    no short pause, and knows of no usual one in an attempt without enough steps.
+    """
+    books = _books(turn)
+    shown = max(0, _whole(books.seconds.stalled) - _whole(books.settled.stalled))
+    hang = _hang_since(turn)
+    if hang is None:
+        return shown
+    begun = max(hang, since)
+    known = turn.job.status.hang
+    was_shown = known is not None and _is_of(known, turn) and elapsed(hang, known.since) < SAME_S
+    this_shown = max(0, _ms(aware(books.at), begun)) if was_shown else 0
+    return max(0, shown - this_shown) + max(0, _ms(turn.now if broke is None else broke, begun))
+
+
+def _hang_since(turn: Turn) -> datetime | None:
+    """Since when ranks hang, or had hung when status was written last; None: they did not."""
+    known, was = turn.job.status.hang, turn.job.status.condition("Degraded")
+    told = [by_agent_clock(view.hang["since"], view.clock_offset) for view in turn.words() if view.hang is not None]
+    if told:
+        return min(turn.now if moment is None else min(moment, turn.now) for moment in told)
+    if known is None or not _is_of(known, turn) or was is None or was.reason != contract.REASON_HANG:
+        return None
+    return min(aware(known.since), turn.now)
+
+
+def _is_of(known: HangView, turn: Turn) -> bool:
+    """Whether that hang was in the running attempt."""
+    return turn.running is not None and known.attempt == turn.running.number
 
 
 def _began(turn: Turn, attempt: Attempt, broke: datetime | None) -> datetime | None:

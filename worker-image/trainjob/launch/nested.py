@@ -27,14 +27,14 @@ def refuse(environ: Mapping[str, str]) -> None:
     if ranks > 1 and not in_function:
         script = os.path.basename(sys.argv[0])
         raise LaunchError(
-            f"{script} calls fit() in each of the {ranks} ranks of a job, and each would start a job of its own: run "
+            f"{script} calls fit() in each of the {ranks} ranks of a job, and each {contract.JOBS_OF_RANKS}: run "
             f"it with `python {script}`, since fit() starts the ranks; or call the training function itself"
         )
     found = _imported(sys._getframe(1))
     if found is not None:
         path, line = found.f_code.co_filename, found.f_lineno
         raise LaunchError(
-            f"{path}, line {line} calls fit() as a rank imports it: each rank would start a job of its own, whose "
+            f"{path}, line {line} calls fit() as a rank imports it: each rank {contract.JOBS_OF_RANKS}, whose "
             'ranks import it again. Put that line under `if __name__ == "__main__":`; if the rank meant to import '
             "another module of that name, give this file another one"
         )

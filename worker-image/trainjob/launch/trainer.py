@@ -20,7 +20,7 @@ from trainjob.launch.handover import payload
 from trainjob.launch.handover.config import RunConfig, ScalingConfig, TorchConfig
 from trainjob.launch.handover.ray_arguments import WAYS_OUT
 from trainjob.launch.handover.validation import ValidationConfig
-from trainjob.launch.outcome import stored
+from trainjob.launch.outcome import callers_view, stored
 from trainjob.launch.outcome.stored import Settings
 from trainjob.session.arguments import told_of
 from trainjob.session.checkpoint import Checkpoint
@@ -143,6 +143,13 @@ class DataParallelTrainer:
         Ctrl-C (KeyboardInterrupt) stops a job on this machine cleanly; on a cluster the job continues, and a line says
         how to get back to it.
         """
+        try:
+            return self._fit()
+        except BaseException:
+            callers_view.prepare()
+            raise
+
+    def _fit(self) -> Result:
         if self._backend is None:
             return Fit(self._settings).run()
         from trainjob.launch.cluster import cluster_run

@@ -259,6 +259,8 @@ def next_steps(reason: str, failure: Failure | None, retry: Retry, *, resumes: b
     effect = "resumes from that checkpoint" if resumes else "starts again"
     said, command = advice(cause, failure, retry, resumes=resumes), retry.command
     takes_arguments = command.startswith("tj run ") and " -f " not in command
+    if failure is not None and own_words.is_fit_of_ranks(failure):
+        return ["next: Start the script itself, as the sentence above says: fit() starts the ranks."]
     if failure is not None and takes_arguments and own_words.is_about_arguments(failure):
         command = f"{command.partition(' -- ')[0]} -- ..."
     if failure is not None and takes_arguments and own_words.is_of_another_model(failure, resumes=resumes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from trainjob.screen import pace
@@ -59,6 +60,15 @@ def _of_hang(name: str, status: TrainJobStatus, now: float, place: str) -> list[
     again = "again" if hang.attempt == status.attempt.number else f"in attempt {status.attempt.number}"
     head = f"{name} was not seen to hang {again} yet, and takes no step."
     return [head, *_not_seen_yet(f"{name}{place}", status), "The last time:", *last]
+
+
+def processes(pids: Mapping[int, int]) -> list[str]:
+    """Of a job that runs here: by which process a debugger or profiler finds each rank."""
+    if not pids:
+        return []
+    named = ", ".join(f"rank {rank} is {pid}" for rank, pid in sorted(pids.items()))
+    first = min(pids.values()) if 0 not in pids else pids[0]
+    return ["", f"pids: {named} (`py-spy dump --pid {first}`, `gdb -p {first}`)"]
 
 
 def _not_seen_yet(typed: str, status: TrainJobStatus) -> list[str]:

@@ -137,6 +137,11 @@ def is_about_arguments(failure: Failure) -> bool:
     return pattern(failure, on_a_cluster=False, in_python=False, resumes=False) in (REFUSED, LACKS)
 
 
+def is_fit_of_ranks(failure: Failure) -> bool:
+    """Whether the ranks of a job called fit(): the job itself is not wanted then."""
+    return failure.reason == contract.REASON_USER_ERROR and contract.JOBS_OF_RANKS in failure.message
+
+
 def is_of_another_model(failure: Failure, *, resumes: bool) -> bool:
     """Whether the checkpoint from which the job resumes does not fit the script's model: it never will."""
     said = pattern(failure, on_a_cluster=False, in_python=False, resumes=resumes)

@@ -20,6 +20,8 @@ SHOWN = 80
 _LINE = re.compile(r"(?P<rank>r\d+) \| (?:\[rank\d+\]:\s?)?(?P<text>.*)", re.DOTALL)
 _HEAD = re.compile(r"(?P<inner>\S+\s+)?Traceback \(most recent call last\):$")
 """`inner`: `Original Traceback`, of the exception that was told before it."""
+_BEGINS = "Traceback (most recent call last):"
+"""At the end of a line: what stands before it is of a prompt, or of whatever else came without a line's end."""
 _CHAIN = ("The above exception was", "During handling of the above")
 _CRASH = "Fatal Python error: "
 _USAGE = "usage: "
@@ -130,7 +132,9 @@ class Repeats:
             shown.add(text)
             return [line]
         self._open.pop(rank, None)
-        if not _HEAD.match(text) and not text.startswith((_CRASH, _USAGE)):
+        if text.endswith(_BEGINS):
+            text = _BEGINS
+        elif not text.startswith((_CRASH, _USAGE)):
             return [line]
         if self._seen:
             self._held[rank] = _Held(_Traceback(rank))

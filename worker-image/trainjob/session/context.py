@@ -151,6 +151,11 @@ def read(environ: Mapping[str, str]) -> TrainContext:
     """The context in `environ`. Raises NotInWorkerError when no agent started this process."""
     socket_path = environ.get(contract.ENV_AGENT_SOCKET)
     if not socket_path:
+        local_rank = environ.get(contract.ENV_LOCAL_RANK, "0")
+        if local_rank != "0":  # a launcher such as torchrun started several: it is said once a machine
+            raise NotInWorkerError(
+                f"This process (local rank {local_rank}) is no worker of a TrainJob: local rank 0 says what to do."
+            )
         raise NotInWorkerError(
             f"This process is no worker of a TrainJob: no agent started it ({contract.ENV_AGENT_SOCKET} is not set). "
             f"{HOW_TO_RUN}"

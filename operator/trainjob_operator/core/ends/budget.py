@@ -126,6 +126,8 @@ def _fatal(
         return incident.reason, f"{incident.message}; a restart cannot help"
     if rule is None and mistakes.asks_for_a_terminal(incident):
         return incident.reason, f"{incident.message}; a rank has no terminal, and a restart gives it none"
+    if rule is None and mistakes.starts_jobs_of_its_own(incident):
+        return incident.reason, f"{incident.message}; a restart cannot help"
     if rule is None and mistakes.resumes_from_damage(incident):
         return incident.reason, f"{incident.message}; a restart is told to resume from the same checkpoint"
     fresh = not (record.reported_ever or record.progressed)

@@ -12,10 +12,11 @@ from typing import NamedTuple
 from trainjob_api import contract
 from trainjob_api.contract import HangReport
 from trainjob_api.v1alpha1 import Hang, HangView
+from trainjob_operator.core.accounting import SAME_S
 from trainjob_operator.core.ends.causes import cause_of
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.model import AgentView
-from trainjob_operator.core.moments import after, by_agent_clock
+from trainjob_operator.core.moments import after, by_agent_clock, elapsed
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.rank_places import slot_of
 from trainjob_operator.core.turn import Turn
@@ -57,6 +58,9 @@ def note(turn: Turn) -> None:
     report = found.report
     known = turn.status.hang
     if known is not None and (known.attempt, known.message) == (attempt.number, report["message"]):
+        since = _since(turn, found)
+        if elapsed(since, known.since) >= SAME_S:  # another one, in the same words
+            turn.change(hang=known.model_copy(update={"since": since}))
         return
     said = HangView(
         attempt=attempt.number,

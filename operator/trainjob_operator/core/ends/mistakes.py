@@ -28,6 +28,16 @@ def asks_for_a_terminal(incident: Incident) -> bool:
     return incident.reason == contract.REASON_USER_ERROR and _last_line(incident).startswith(_NO_TERMINAL)
 
 
+def starts_jobs_of_its_own(incident: Incident) -> bool:
+    """Ranks call fit(): the library refuses that, and would in every attempt."""
+    last = _last_line(incident)
+    return (
+        incident.reason == contract.REASON_USER_ERROR
+        and last.startswith("trainjob.launch.errors.LaunchError: ")
+        and contract.JOBS_OF_RANKS in last
+    )
+
+
 def resumes_from_damage(incident: Incident) -> bool:
     """resumeFrom names a checkpoint that was found damaged: every attempt is told to begin with it."""
     return incident.reason == contract.REASON_STORAGE and contract.ORIGIN_DAMAGED in incident.message
