@@ -33,7 +33,7 @@ LOOPS = Path(__file__).parent / "loops"
 EVERYTHING = os.environ.get("ZOO") == "all"
 pytestmark = pytest.mark.slow
 NO_LUCK, NO_SPACE = "no luck today", "No space left on device"
-STORAGE_MIB, WORK_MIB, FULL_FAILURES = 16, 64, 5
+STORAGE_MIB, WORK_MIB, FULL_FAILURES = 64, 64, 5
 
 
 @dataclass
