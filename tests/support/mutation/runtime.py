@@ -1,0 +1,298 @@
+"""Mistakes in how agents come through faults of disks, loops, kernels and strangers. One entry each: name, file, what stands there, what is put in its place, the test that sees it."""
+
+from __future__ import annotations
+
+from support.mutation.mutant import Mutant
+
+AGENT = "worker-image/trainjob/agent/"
+CHECKPOINT = "worker-image/trainjob/checkpoint/"
+SESSION = "worker-image/trainjob/session/"
+
+MUTANTS = (
+    Mutant(
+        "the signal for stacks goes to who does not catch it",
+        AGENT + "processes/stacks.py",
+        "    if not handles(pid, _SIGNAL):\n",
+        "    if False:\n",
+        "tests/agent/test_stacks.py::test_a_rank_that_took_the_handler_away_is_left_in_peace",
+    ),
+    Mutant(
+        "the process that was started is asked for its stack, not the one that speaks",
+        AGENT + "attempts/member.py",
+        "pids[number] = None if self.server is None else self.server.pid_of(number)",
+        "pids[number] = process.pid",
+        "tests/agent/test_stacks.py::test_a_slow_rank_behind_a_shell_gives_its_stack_and_lives",
+    ),
+    Mutant(
+        "a kept file that was written to is believed",
+        CHECKPOINT + "staging/area.py",
+        "if Stamp.at(os.path.join(files, path)) == stamp}",
+        "if Stamp.at(os.path.join(files, path)) is not None}",
+        "tests/checkpoint/test_staging.py::test_a_kept_file_that_somebody_wrote_to_is_not_held_any_more",
+    ),
+    Mutant(
+        "kept files can be written to",
+        CHECKPOINT + "staging/area.py",
+        "                transfer.protect(kept.fileno())\n",
+        "",
+        "tests/checkpoint/test_staging.py::test_kept_files_are_read_only_for_everybody",
+    ),
+    Mutant(
+        "a fault in the background is nobody's",
+        AGENT + "background.py",
+        "        if error is not None:\n            self._on_fault(error)\n",
+        "",
+        "tests/agent/test_os_faults.py::test_a_restore_that_cannot_be_listed_ends_the_attempt",
+    ),
+    Mutant(
+        "a storage child that cannot be started is a fault of the agent",
+        AGENT + "storing/storage.py",
+        "            except OSError as error:\n                raise StorageError(",
+        "            except ZeroDivisionError as error:\n                raise StorageError(",
+        "tests/agent/test_storage_child_start.py"
+        "::test_a_child_that_cannot_be_started_is_an_error_of_the_call_and_the_next_call_starts_it",
+    ),
+    Mutant(
+        "storing that breaks is waited for for ever",
+        AGENT + "storing/saving.py",
+        "        finally:\n            self._idle.set()",
+        "        finally:\n            pass",
+        "tests/agent/test_storage_child_start.py::test_what_is_to_be_stored_is_stored_once_the_child_can_be_started",
+    ),
+    Mutant(
+        "what killed ranks left in TMPDIR stays",
+        AGENT + "attempts/crew.py",
+        "        forking.remove_leftovers(self._site)\n",
+        "",
+        "tests/agent/test_leftovers.py::test_what_killed_ranks_leave_in_tmpdir_goes_with_their_attempt",
+    ),
+    Mutant(
+        "what was staged and never released stays",
+        AGENT + "storing/saving.py",
+        "                self._staging.drop_unreleased()\n",
+        "                pass\n",
+        "tests/agent/test_pruning.py"
+        "::test_what_ranks_of_a_lost_attempt_saved_and_nobody_released_goes_with_the_next_join",
+    ),
+    Mutant(
+        "a rank that raised may stay",
+        AGENT + "attempts/crew.py",
+        "        self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))\n",
+        "",
+        "tests/agent/test_raising.py::test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it",
+    ),
+    Mutant(
+        "who raised is waited for until its process is gone",
+        AGENT + "attempts/crew.py",
+        '            self._member.ending(number, f"raised {word.type}: {word.message[:200]}", word.communication)\n',
+        "            pass\n",
+        "tests/agent/test_raising.py::test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it",
+    ),
+    Mutant(
+        "a second call beside one that an exception has left is taken",
+        AGENT + "attempts/arrivals.py",
+        "        if rank in self._waiting:\n            return (\n",
+        "        if False:\n            return (\n",
+        "tests/agent/test_together.py::test_a_call_of_a_rank_that_waits_in_another_one_is_refused_at_once_and_the_first_stays",
+    ),
+    Mutant(
+        "a call is made after one that an exception has left",
+        SESSION + "line.py",
+        "        if self._left is not None:\n            raise",
+        "        if False:\n            raise",
+        "tests/agent/test_raising.py::test_an_exception_out_of_report_and_another_report_make_nobody_wait",
+    ),
+    Mutant(
+        "bytes of other workers are no movement",
+        AGENT + "finishing.py",
+        "    return saving.moved, None if commits is None else commits.moved_at\n",
+        "    return saving.moved, commits is None\n",
+        "tests/agent/test_finishing.py::test_bytes_of_other_workers_are_movement_too",
+    ),
+    Mutant(
+        "an agent that was started anew stores nothing of the one before",
+        AGENT + "storing/saving.py",
+        "        if not self._adopted:\n",
+        "        if False:\n",
+        "tests/agent/test_finishing.py"
+        "::test_an_agent_that_was_started_anew_stores_what_the_one_before_had_acknowledged",
+    ),
+    Mutant(
+        "storage is tried at each join",
+        AGENT + "attempts/start_point.py",
+        "    if not storage.probed:\n",
+        "    if True:\n",
+        "tests/agent/test_joining_a_bucket.py::test_a_join_asks_for_as_much_however_much_the_run_has_stored",
+    ),
+    Mutant(
+        "a join waits for what is being copied",
+        AGENT + "storing/saving.py",
+        "run_in_executor(self._looking, look)",
+        "run_in_executor(self._thread, look)",
+        "tests/agent/test_pruning.py::test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over",
+    ),
+    Mutant(
+        "a restart waits for what is being copied",
+        AGENT + "attempts/attempt.py",
+        "        self._site.saving.cancel_staging()\n",
+        "",
+        "tests/agent/test_pruning.py::test_with_its_attempt_all_that_is_being_staged_is_given_up",
+    ),
+    Mutant(
+        "SIGTERM goes to all that a rank has started",
+        AGENT + "processes/ranks.py",
+        "                signal_process(pid, number)\n",
+        "                signal_group(pid, number)\n",
+        "tests/agent/test_leftovers.py::test_sigterm_reaches_the_rank_and_not_what_it_started",
+    ),
+    Mutant(
+        "helpers with sessions of their own outlive the attempt",
+        AGENT + "attempts/crew.py",
+        "strays.end(self._site.config.pod_uid, number)",
+        "[]",
+        "tests/agent/test_leftovers.py::test_helpers_with_sessions_of_their_own_end_with_the_attempt",
+    ),
+    Mutant(
+        "history is one file, written again and again",
+        AGENT + "barriers/history.py",
+        "        if last.bytes >= SEGMENT_BYTES:\n",
+        "        if False:\n",
+        "tests/agent/test_history.py::test_a_long_attempt_is_written_in_segments_and_forgotten",
+    ),
+    Mutant(
+        "a broadcast has no limit",
+        SESSION + "calls.py",
+        "    if len(blob) > BROADCAST_LIMIT:\n",
+        "    if False:\n",
+        "tests/session/test_calls.py::test_a_broadcast_that_is_too_large_is_refused_with_the_way_out",
+    ),
+    Mutant(
+        "what was kept before the machine started anew is believed",
+        CHECKPOINT + "staging/area.py",
+        'if note.id != id_ or doc.get("boot") != boot():',
+        "if note.id != id_:",
+        "tests/checkpoint/test_staging.py::test_what_was_kept_before_the_kernel_started_anew_is_not_believed",
+    ),
+    Mutant(
+        "an outage at a restart fails the attempt",
+        AGENT + "attempts/start_point.py",
+        "            if error.kind not in passing or loop.time() >= deadline:\n",
+        "            if True:\n",
+        "tests/agent/test_start_point.py::test_an_outage_is_sat_out_and_told_and_has_an_end",
+    ),
+    Mutant(
+        "a process that SIGKILL cannot end is waited for without a word",
+        AGENT + "processes/ranks.py",
+        "        if self.alive:\n            self._say_stuck()\n",
+        "        if self.alive:\n",
+        "tests/agent/test_stuck.py::test_it_is_reported_and_then_given_up",
+    ),
+    Mutant(
+        "a process that SIGKILL cannot end keeps its pod",
+        AGENT + "processes/ranks.py",
+        "            raise Stuck(self._stuck())\n",
+        "            pass\n",
+        "tests/agent/test_stuck.py::test_it_is_reported_and_then_given_up",
+    ),
+    Mutant(
+        "a restart waits until what was brought is removed",
+        AGENT + "restoring/restore.py",
+        "run_in_executor(None, lambda: shutil.rmtree(self._folder, ignore_errors=True))",
+        "run_in_executor(None, shutil.rmtree(self._folder, ignore_errors=True) or int)",
+        "tests/agent/test_brought_folder.py::test_a_restart_does_not_wait_until_what_was_brought_is_removed",
+    ),
+    Mutant(
+        "a rank's state is taken at each report",
+        SESSION + "calls.py",
+        "    return line.collective(call._replace(has_state=True), lambda: rank_state.collect(world_size))\n",
+        "    return line.collective(call._replace(blob=rank_state.collect(world_size)))\n",
+        "tests/agent/test_rank_states.py::test_it_is_taken_when_a_checkpoint_is_saved_and_only_then",
+    ),
+    Mutant(
+        "a progress bar shows when it is done",
+        AGENT + "processes/lines.py",
+        "            lines += self._moving(now)\n",
+        "            pass\n",
+        "tests/agent/test_output.py::test_a_progress_bar_is_shown_while_it_moves",
+    ),
+    Mutant(
+        "a long line is cut within a character",
+        AGENT + "processes/lines.py",
+        "        if data[at] & 0xC0 != 0x80:\n",
+        "        if True:\n",
+        "tests/agent/test_output.py::test_no_character_is_cut",
+    ),
+    Mutant(
+        "a stranger's frames may be as long as anybody's",
+        AGENT + "wire/peers.py",
+        "FrameConnection(self._first, self._lost, handshake.FRAME_LIMIT)",
+        "FrameConnection(self._first, self._lost)",
+        "tests/agent/test_connections.py::test_a_stranger_cannot_make_us_buffer",
+    ),
+    Mutant(
+        "who waits for us to hear of its attempt may wait for ever",
+        AGENT + "wire/peers.py",
+        "_Stranger(self._deadline(connection, WAITING_S), hello)",
+        "_Stranger(self._deadline(connection, 1e9), hello)",
+        "tests/agent/test_connections.py::test_a_stranger_has_no_time",
+    ),
+    Mutant(
+        "who does not know the secret is let in",
+        AGENT + "wire/peers.py",
+        "not handshake.is_proven(self._secret, hello, own, message)",
+        "not message",
+        "tests/agent/test_connections.py::test_who_does_not_know_the_secret_is_sent_away_unheard",
+    ),
+    Mutant(
+        "what a stopped rank took with it is an error of the others",
+        AGENT + "barriers/barrier.py",
+        "        if any(rank in self._stopped for rank in ranks):\n",
+        "        if False:\n",
+        "tests/agent/test_barrier.py"
+        "::test_what_a_stopped_rank_took_with_it_is_no_error_of_those_that_are_about_to_be_stopped_too",
+    ),
+    Mutant(
+        "what ranks that wait for a stopped one wait for is not known",
+        AGENT + "barriers/collectives.py",
+        '        """The same of one that its agent was told to end."""\n        self._over = True\n',
+        '        """The same of one that its agent was told to end."""\n',
+        "tests/agent/test_hang_verdicts.py"
+        "::test_nobody_is_named_while_ranks_wait_for_one_that_its_agent_ended_or_that_has_ended",
+    ),
+    Mutant(
+        "a connection that nobody wants any more stays open",
+        AGENT + "wire/leader_link.py",
+        "            connection.abort()  # it may have come in this very turn\n",
+        "",
+        "tests/agent/test_connections.py::test_one_that_is_wanted_no_more_in_the_moment_in_which_it_is_there_is_closed",
+    ),
+    Mutant(
+        "a tracker that took long to begin writes whoever feeds it by then",
+        "worker-image/trainjob/trackers/feed.py",
+        "                self._check()  # a server may have taken its time\n",
+        "",
+        "tests/trackers/test_handover.py::test_one_whose_tracker_takes_long_to_begin_writes_nothing_once_another_feeds",
+    ),
+    Mutant(
+        "an older attempt's leader goes on removing",
+        CHECKPOINT + "reading/runs.py",
+        "mark[0] == run and mark[1] > attempt for mark",
+        "mark[0] > run for mark",
+        "tests/checkpoint/test_zombies.py"
+        "::test_retention_of_an_older_attempt_takes_nothing_away_once_a_newer_one_has_begun",
+    ),
+    Mutant(
+        "a rank's state may name whatever runs",
+        SESSION + "state_format.py",
+        "        if (module, name) not in _PICKLED:\n",
+        "        if False:\n",
+        "tests/torchside/test_state_format.py::test_reading_runs_nobodys_code",
+    ),
+    Mutant(
+        "what fit() returned may be anybody's",
+        "worker-image/trainjob/launch/handover/returned.py",
+        'return body if hmac.compare_digest(head, _MARK + _mac(key, body) + b"\\n") else None',
+        "return body",
+        "tests/launch/test_cluster_run.py::test_fit_refuses_a_return_value_that_somebody_forged_in_storage",
+    ),
+)
