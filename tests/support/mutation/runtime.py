@@ -209,6 +209,20 @@ MUTANTS = (
         "tests/agent/test_rank_states.py::test_it_is_taken_when_a_checkpoint_is_saved_and_only_then",
     ),
     Mutant(
+        "rows of other ranks are told as those of rank 0",
+        AGENT + "attempts/member.py",
+        "            if rank == 0:\n                self._send(word)\n",
+        "            self._send(word)\n",
+        "tests/agent/test_together.py::test_rows_of_log_are_told_for_rank_0_alone",
+    ),
+    Mutant(
+        "a start that fails ends a job that has trained",
+        "operator/trainjob_operator/core/ends/budget.py",
+        "    if cause.hopeless and not (cause.until_reported and record.reported_ever):\n",
+        "    if cause.hopeless:\n",
+        "tests/core/test_budget.py::test_what_has_run_before_is_tried_again_when_it_cannot_start",
+    ),
+    Mutant(
         "a progress bar shows when it is done",
         AGENT + "processes/lines.py",
         "            lines += self._moving(now)\n",
