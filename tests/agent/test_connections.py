@@ -187,8 +187,12 @@ def test_nothing_is_told_to_one_that_is_not_of_this_attempt() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["secret known", "secret not known"])
-def test_a_stranger_cannot_make_us_buffer(known: bool) -> None:
-    """Neither before its hello nor after one that has to wait for us to hear of its attempt."""
+def test_a_stranger_cannot_make_us_buffer(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither before its hello nor after one that has to wait for us to hear of its attempt. It is its frame, not its
+    time, for which it is sent away.
+    """
+    for name in ("STRANGER_S", "WAITING_S"):
+        monkeypatch.setattr(peers, name, 2 * HANG_S)
 
     async def test(server: PeerServer, guest: Guest) -> None:
         if known:

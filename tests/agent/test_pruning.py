@@ -93,6 +93,7 @@ def test_what_a_join_tells_does_not_wait_for_a_copy_of_an_attempt_that_is_over(t
         await saving.released(await persisted(saving, 1))
         turn = threading.Event()
         copying = asyncio.ensure_future(saving._in_thread(turn.wait, HANG_S))
+        await asyncio.sleep(0)
         assert await held(saving) == ["1-1-1"] and not copying.done()
         turn.set()
         await copying

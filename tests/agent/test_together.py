@@ -18,7 +18,7 @@ from trainjob.agent.wire.arrive import Arrive, Callers
 from trainjob.agent.wire.frames import FrameConnection
 from trainjob.agent.wire.from_member import FROM_MEMBER, Ended, FromMember
 from trainjob_api import contract, wire
-from trainjob_api.rank_messages import Collective, Failed, Offer, ToRank
+from trainjob_api.rank_messages import Collective, Failed, Log, LogRow, Offer, ToRank
 from trainjob_api.typed import BadMessage
 
 
@@ -134,6 +134,17 @@ def test_a_call_of_a_rank_that_waits_in_another_one_is_refused_at_once_and_the_f
         for other in range(9, 12):
             here.call(other, n=3)
         assert [(arrive.n, arrive.callers) for arrive in here.arrivals] == [(3, (Callers((8, 9, 10, 11)),))]
+        here.member.close()
+
+    asyncio.run(scene())
+
+
+def test_rows_of_log_are_told_for_rank_0_alone() -> None:
+    async def scene() -> None:
+        here, rows = Here(), Log((LogRow({"loss": 1.0}, 1, 0.0),))
+        for rank in (8, 0):
+            here.member.called(rank, rows)
+        assert here.said == [rows]
         here.member.close()
 
     asyncio.run(scene())

@@ -44,6 +44,7 @@ def spread(name: str, namespace: str, *arguments: str) -> dict[str, Any]:
 def started(namespace: str) -> dict[str, dict[str, Any]]:
     """The job, standing before step 5; its pods by node."""
     outages.wait_for_replicas()
+    e2e.restore_nodes()  # the wish to spread is a soft one: while a node takes no pods both would be on the other
     gated.code(namespace)
     e2e.apply(spread("count", namespace, "--gates", "5,8", "--steps", "10"))
     gated.wait_for_step("count", namespace, 4)

@@ -155,7 +155,7 @@ def _meant(job: int, whom: str) -> int:
         while above in parents and above != job:
             above = parents[above]
         with contextlib.suppress(OSError):
-            words = (Path("/proc") / str(pid) / "cmdline").read_text().split("\0")
+            words = (Path("/proc") / str(pid) / "cmdline").read_text(errors="replace").split("\0")
             if above == job and pid != job and KILLS[whom](words):
                 found.append(parents[pid] if "agent" in whom else pid)
     assert len(found) == 1, found

@@ -70,12 +70,12 @@ def test_ctrl_c_stops_the_job_and_the_next_fit_of_its_name_goes_on(stage: Stage)
 
         found = trainjob.get_checkpoint()
         start = found.to_dict()["step"] + 1 if found else 0
-        for step in range(start, 1000 if found is None else start + 2):
+        for step in range(start, 1_000_000 if found is None else start + 2):
             save(step)
             time.sleep(0.05)
         return start
 
     with pytest.raises(KeyboardInterrupt):
         trainer(stage, loop, name="again", callbacks=[PressCtrlC()]).fit()
-    wait_until(lambda: not left_behind(stage.root), 20.0)
+    wait_until(lambda: not left_behind(stage.root))
     assert trainer(stage, loop, name="again").fit().return_value > 0

@@ -136,7 +136,7 @@ def test_ctrl_c_stops_cleanly_and_stores_what_was_acknowledged(stage: Stage) -> 
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
-    wait_until(lambda: not left_behind(stage.root), 20.0)
+    wait_until(lambda: not left_behind(stage.root))
     index = int(stage.committed()[-1].split("-")[2])
     assert index >= min(acknowledged(stage.read_notes()).values()) + 1
 
@@ -152,7 +152,7 @@ def test_a_second_ctrl_c_ends_at_once(stage: Stage) -> None:
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
-    wait_until(lambda: not left_behind(stage.root), 20.0)
+    wait_until(lambda: not left_behind(stage.root))
 
 
 def test_sigterm_stops_as_ctrl_c_does(stage: Stage) -> None:

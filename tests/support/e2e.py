@@ -291,14 +291,21 @@ def kill_node(name: str) -> None:
 
 
 def restore_nodes() -> None:
-    """Start the nodes that were killed, and wait until all are Ready."""
+    """Start the nodes that were killed, and wait until all are Ready and take pods: what kept those away goes later."""
     found = _engine()
     for name, state in kind.nodes(found).items():
         if state != "running":
             found.docker("unpause" if state == "paused" else "start", name)
     eventually(
         "all nodes are Ready again",
-        lambda: all(condition(node, "Ready") for node in listed("nodes", "default")),
+        lambda: all(condition(node, "Ready") and not _keeps_away(node) for node in listed("nodes", "default")),
+    )
+
+
+def _keeps_away(node: dict[str, Any]) -> bool:
+    """It was not there, or was told to take no pods: Kubernetes takes that back a moment after it is Ready."""
+    return not {taint["key"].rpartition("/")[2] for taint in node["spec"].get("taints") or ()}.isdisjoint(
+        ("not-ready", "unreachable", "unschedulable")
     )
 
 

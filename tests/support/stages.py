@@ -22,7 +22,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     made = Stage(tmp_path)
     yield made
     try:
-        wait_until(lambda: not left_behind(tmp_path), 20.0)
+        wait_until(lambda: not left_behind(tmp_path))
     except TimeoutError:
         pytest.fail("left behind: " + "; ".join(left_behind(tmp_path)))
     # Other tests run on this machine at the same time; what they use for a while goes by itself.

@@ -255,8 +255,8 @@ MUTANTS = (
     Mutant(
         "who is cancelled leaves behind what was waited for",
         FOLDER + "background.py",
-        "    finally:\n        task.cancel()\n",
-        "    finally:\n        pass\n",
-        "tests/agent/test_background.py::test_who_is_cancelled_takes_what_is_waited_for_along",
+        "            task.cancel()\n            await asyncio.wait([task])\n",
+        "            pass\n",
+        "tests/agent/test_background.py::test_who_is_cancelled_takes_what_is_waited_for_along_and_ends_after_it",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, shell, spares, trackers
+from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, runtime, shell, spares, trackers
 from support.mutation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -15,6 +15,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *agents.MUTANTS,
     *checkpoints.MUTANTS,
     *trackers.MUTANTS,
+    *runtime.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
