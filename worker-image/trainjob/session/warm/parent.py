@@ -84,6 +84,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     before, environ = fitness.Before(), dict(os.environ)
     try:
         missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+        preload.bring(preload.OURS, wishes.folder, optional=False)
         if wishes.learned:
             without = frozenset(wishes.without)
             learned.bring(wishes.learned, without, wishes.folder, before, beside_training=wishes.beside_training)
