@@ -44,10 +44,10 @@ test: $(STAMP) ## All tests, with their skips counted
 
 test-frameworks: $(STAMP) ## Lightning, Transformers, trl, JAX, Orbax, TensorFlow, XGBoost, LightGBM, MPI, DeepSpeed and experiment trackers, in folders of their own
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt) $(BIN)/python -m pytest -n auto --dist loadgroup tests/frameworks $(PYTEST_ARGS)
-	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt):$$($(BIN)/python tests/frameworks/environment.py requirements-orbax.txt) $(BIN)/python -m pytest tests/frameworks/test_orbax.py tests/frameworks/test_import_cost.py tests/frameworks/test_save_kills.py -k "orbax" $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements.txt):$$($(BIN)/python tests/frameworks/environment.py requirements-orbax.txt) $(BIN)/python -m pytest tests/frameworks/test_orbax.py tests/frameworks/test_import_cost.py tests/frameworks/test_save_kills.py tests/frameworks/test_quickstarts.py -k "orbax" $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-tensorflow.txt) $(BIN)/python -m pytest tests/frameworks -k "tensorflow or keras" $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-mpi.txt) $(BIN)/python -m pytest tests/frameworks/test_mpi.py $(PYTEST_ARGS)
-	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-deepspeed.txt) $(BIN)/python -m pytest tests/frameworks/test_deepspeed.py tests/frameworks/test_import_cost.py tests/frameworks/test_save_kills.py $(PYTEST_ARGS)
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-deepspeed.txt) $(BIN)/python -m pytest tests/frameworks/test_deepspeed.py tests/frameworks/test_import_cost.py tests/frameworks/test_save_kills.py "tests/frameworks/test_quickstarts.py::test_both_run[deepspeed]" $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trl.txt)/site-packages $(BIN)/python -m pytest tests/frameworks/test_trl.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
 

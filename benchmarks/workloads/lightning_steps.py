@@ -48,7 +48,7 @@ class Notes(pl.Callback):
 
 def main(notes, alone="", steps="1000000", width="64"):
     torch.set_num_threads(1)
-    rows = DataLoader(TensorDataset(torch.randn(32 * 1000, 64)), 32)
+    rows = DataLoader(TensorDataset(torch.randn(1, 64).expand(32 * 1000, 64)), 32)
     callbacks = [Notes(notes, 0.0, time.process_time) if alone else Notes(notes, 0.005, time.time)]
     given = {"max_steps": int(steps), "max_epochs": -1, "logger": False, "enable_progress_bar": False}
     given.update(enable_model_summary=False, accelerator="cpu", max_time={"minutes": 10})

@@ -98,3 +98,30 @@ def test_never_means_that_there_is_no_parent(tmp_path: Path) -> None:
         rig.run(1)
         rig.wait_text(0, "rank 0 is a new interpreter in attempt 1")
         assert parents_of(rig) == []
+
+
+IMPORTS = """
+import sys, tempfile, trainjob
+before = set(sys.modules)
+checkpoint = trainjob.get_checkpoint()
+if checkpoint is not None:
+    checkpoint.open("state").read()
+with tempfile.TemporaryDirectory() as folder:
+    open(folder + "/state", "w").write("7")
+    trainjob.report({"loss": 1.0}, checkpoint=trainjob.Checkpoint.from_directory(folder))
+new = sorted(name for name in set(sys.modules) - before if name.startswith("trainjob"))
+print("attempt", trainjob.get_context().attempt, "imports", new, flush=True)
+trainjob.barrier()
+if trainjob.get_context().attempt == 1:
+    sys.exit(7)
+"""
+
+
+def test_what_a_first_report_needs_of_ours_is_imported_ahead(tmp_path: Path) -> None:
+    """Each fork would import it anew, before its first step."""
+    with Rig(tmp_path, script=IMPORTS, agents=1, spec=ALWAYS) as rig:
+        rig.run(1)
+        rig.wait_text(0, "attempt 1 imports []")
+        rig.wait(lambda: rig.ended(0, attempt=1))
+        rig.run(2)
+        rig.wait_text(0, "attempt 2 imports []")

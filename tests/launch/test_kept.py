@@ -254,7 +254,7 @@ def test_a_note_that_nobody_can_read_is_none(tmp_path: Path, monkeypatch: pytest
 
 LOOKS = """
 import sys, time
-since = time.time_ns()
+since = time.time_ns() + 100_000_000
 sys.path.insert(0, "lib")
 from trainjob.session.warm.unchanged import Files, Names
 names = Names()
@@ -276,11 +276,17 @@ for _ in sys.stdin:
         ("lib/wanted.py", "", "wanted.py may decide"),
         ("lib/wanted-1.0.dist-info", "", "wanted-1.0.dist-info may decide"),
         ("lib/two.py", "", "None"),
+        ("lib/many/wanted.py", "", "many/wanted.py may decide"),
+        ("lib/many/part/__init__.py", "", "many/part may decide"),
+        ("lib/many/two.py", "", "None"),
     ],
 )
 def test_files_that_are_another_by_now(tmp_path: Path, path: str, text: str, why: str) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / "one.py").write_text("try:\n    import wanted\nexcept ImportError:\n    pass")
+    (tmp_path / "lib" / "many").mkdir(parents=True)
+    (tmp_path / "lib" / "many" / "__init__.py").touch()
+    (tmp_path / "lib" / "many" / "part.py").touch()
+    tries = "".join(f"try:\n    import {name}\nexcept ImportError:\n    pass\n" for name in ("wanted", "many.wanted"))
+    (tmp_path / "lib" / "one.py").write_text(f"{tries}import many.part")
     os.utime(tmp_path / "lib" / "one.py", (1e9, 1e9))
     process = subprocess.Popen(
         [sys.executable, "-c", LOOKS.replace('"lib"', repr(str(tmp_path / "lib")))],
@@ -291,15 +297,18 @@ def test_files_that_are_another_by_now(tmp_path: Path, path: str, text: str, why
     )
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == "None\n"
+    (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(text)
     out, _ = process.communicate("\n")
     assert why in out
 
 
-def test_a_file_that_changes_while_it_is_imported_is_not_trusted(tmp_path: Path) -> None:
-    code = LOOKS.replace('"lib"', repr(str(tmp_path))).replace(
-        "import one", "open(sys.path[0] + '/one.py', 'w')\nimport one"
-    )
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_file_that_changes_while_it_is_imported_is_not_trusted(tmp_path: Path, copied: bool) -> None:
+    """Also one that comes from elsewhere with the time that it has there, as package managers put it."""
+    kept = "import os; os.utime(sys.path[0] + '/one.py', (1e9, 1e9))" if copied else ""
+    code = LOOKS.replace('"lib"', repr(str(tmp_path))).replace(" + 100_000_000", "")
+    code = code.replace("    import one", f"    open(sys.path[0] + '/one.py', 'w')\n    {kept}\n    import one")
     done = subprocess.run(
         [sys.executable, "-c", code],
         input="",

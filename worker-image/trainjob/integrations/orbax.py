@@ -3,8 +3,7 @@ and all of them together are one checkpoint of Orbax's.
 
 ```python
 trainjob.jax.initialize()
-if checkpoint := trainjob.get_checkpoint():
-    state = trainjob.orbax.load(state, checkpoint)
+state = trainjob.orbax.load(state)
 ...
 trainjob.report({"loss": loss}, checkpoint=trainjob.orbax.save(state), step=step)
 ```
@@ -15,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from trainjob.integrations.needed import missing
 from trainjob.session import calls
@@ -68,12 +67,17 @@ def save(state: Any) -> Checkpoint:
     return checkpoint
 
 
-def load(state: Any, checkpoint: Checkpoint) -> Any:
+def load(state: Any, checkpoint: Optional[Checkpoint] = None) -> Any:
     """The state that `save` has written into the checkpoint, as a new tree, with the shapes, kinds and shardings of
-    `state`, whatever the ranks were that wrote it. All ranks call it.
+    `state`, whatever the ranks were that wrote it. All ranks call it. None: the job's newest checkpoint; at a first
+    start, where there is none, `state` as it is.
 
     Raises CheckpointError for a checkpoint that `save` has not made.
     """
+    if checkpoint is None:
+        checkpoint = calls.get_checkpoint()
+    if checkpoint is None:
+        return state
     with checkpoint.as_directory() as directory:
         folder = os.path.join(directory, FOLDER)
         if not os.path.isdir(folder):

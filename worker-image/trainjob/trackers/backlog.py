@@ -18,8 +18,8 @@ class Backlog:
         """Read, and not asked for yet."""
 
     def after(self, before: Mark, newest: Mark, most: int) -> list[Report] | None:
-        """What comes after `before`, up to `newest`, about `most` of it, in order; None: nothing can be read now; empty:
-        what the storage has is later than that.
+        """What comes after `before`, up to `newest`, about `most` of it, in order; None: nothing can be read now. An
+        empty list: what the storage has is later than that.
         """
         while True:
             if not self._ahead:

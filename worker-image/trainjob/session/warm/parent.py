@@ -87,6 +87,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     before, environ, brought = fitness.Before(), dict(os.environ), []
     try:
         missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+        preload.bring(preload.OURS, wishes.folder, optional=False)
         if wishes.learned:
             without = frozenset(wishes.without)
             slowly = wishes.beside_training

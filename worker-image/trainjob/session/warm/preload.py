@@ -13,6 +13,9 @@ from typing import AbstractSet, List, Optional, Sequence
 
 from trainjob_api import contract
 
+OURS = ("trainjob.session.calls", "trainjob.session.contents", "trainjob.checkpoint.records.layout")
+"""With what they import, what get_checkpoint() and the first report() need. Importing them keeps nothing of a rank."""
+
 
 class NotThese(Exception):
     """They cannot be imported ahead; the text says why."""

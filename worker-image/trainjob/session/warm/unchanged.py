@@ -46,7 +46,7 @@ class _Last(MetaPathFinder):
         self._missing = missing
 
     def find_spec(self, name: str, path: Optional[Sequence[str]], target: object = None) -> None:
-        self._missing.add(name.partition(".")[0])
+        self._missing.add(name)
 
 
 class Files:
@@ -56,10 +56,19 @@ class Files:
         """`since`: before the first import, in nanoseconds since the epoch."""
         archives = [path for path in sys.path if os.path.isfile(path)]
         self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
-        missing = frozenset() if names is None else frozenset(names.missing)
-        self._names = missing.union(name.partition(".")[0] for name in sys.modules)
+        asked = {*sys.modules, *(() if names is None else names.missing)}
+        self._names = frozenset(name.partition(".")[0] for name in asked)
         self._entries = {folder: self._entries_of(folder) for folder in sys.path}
-        late = [path for path, state in self._states.items() if state is not None and state[2] >= since - _COARSE_NS]
+        self._packages = {
+            folder: (_state(folder), names_in, _taken(folder, names_in))
+            for folder, names_in in _packages(asked).items()
+        }
+        # By the second time too: what a copy brings along from elsewhere has the first one of its original.
+        late = [
+            path
+            for path, state in self._states.items()
+            if state is not None and max(state[2], state[3]) >= since - _COARSE_NS
+        ]
         self._late = f"{late[0]} was changed while it was imported" if late else None
 
     def changed(self) -> Optional[str]:
@@ -73,6 +82,11 @@ class Files:
             new = sorted(name for name, _ in self._entries_of(folder) ^ entries)
             if new:
                 return f"{os.path.join(folder, new[0])} may decide what is imported, and has changed"
+        for folder, (state, names, taken) in self._packages.items():
+            # Each time something comes or goes there is another state: caches of Python's do, too.
+            other = () if _state(folder) == state else sorted(_taken(folder, names) ^ taken)
+            if other:
+                return f"{os.path.join(folder, other[0])} may decide what is imported, and has changed"
         return None
 
     def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
@@ -84,6 +98,27 @@ class Files:
             for name in _listed(folder)
             if name.endswith(_INSTALLED) or name.partition(".")[0] in self._names
         )
+
+
+def _packages(asked: Set[str]) -> Dict[str, FrozenSet[str]]:
+    """The folders of packages, with the names that were asked for in them, also in vain."""
+    within: Dict[str, Set[str]] = {}
+    for name in asked:
+        package, dot, last = name.rpartition(".")
+        if dot:
+            within.setdefault(package, set()).add(last)
+    found: Dict[str, FrozenSet[str]] = {}
+    for package, names in within.items():
+        path = getattr(sys.modules.get(package), "__dict__", {}).get("__path__", ())
+        for folder in path if path is not None else ():
+            if isinstance(folder, str):
+                found[folder] = found.get(folder, frozenset()) | names
+    return found
+
+
+def _taken(folder: str, names: FrozenSet[str]) -> FrozenSet[str]:
+    """Entries of a package's folder that have one of these names."""
+    return frozenset(entry for entry in _listed(folder) if entry.partition(".")[0] in names)
 
 
 def _modules() -> Iterator[str]:
