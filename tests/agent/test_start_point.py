@@ -20,6 +20,7 @@ class Store:
     """Fails so long."""
 
     probed = True
+    refused_at_first = False
 
     def __init__(self, kind: str, until_s: float) -> None:
         self.kind, self.until_s = kind, until_s
@@ -61,3 +62,17 @@ def test_a_mistake_is_said_at_once(attempt: int, kind: str) -> None:
     with pytest.raises(StorageError):
         store.settle(attempt)
     assert store.warnings == []
+
+
+@pytest.mark.parametrize("kind", [errors.READ_ONLY, errors.FULL, errors.LOST])
+def test_what_was_refused_at_the_first_start_is_refused_at_once_until_storage_has_worked(kind: str) -> None:
+    store = Store(kind, 1.0)
+    for attempt in (1, 2, 3):
+        with pytest.raises(StorageError):
+            store.settle(attempt)
+    assert store.warnings == []
+    store.until_s = 0.0
+    assert store.settle(4).run == 1
+    store.until_s, store.warnings = 1.0, []
+    assert store.settle(5).run == 1, "it worked before: that is an outage"
+    assert "cannot begin yet" in str(store.warnings[0])

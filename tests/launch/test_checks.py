@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,6 +60,38 @@ def test_a_file_beside_the_script_that_hides_what_it_needs_is_to_be_renamed(tmp_
     (tmp_path / f"{name}.py").touch()
     with pytest.raises(LaunchError, match=rf"{name}\.py hides the package {name} from the script beside it: rename it"):
         checks.check_script(str(tmp_path / "train.py"), parse=True)
+
+
+@pytest.mark.parametrize("hides", ["trainjob/__init__.py", "torch/__init__.py", "torch.py"])
+def test_what_hides_a_package_is_found_where_a_module_is_the_command_too(tmp_path: Path, hides: str) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / hides).parent.mkdir(exist_ok=True)
+    (tmp_path / hides).touch()
+    named = tmp_path / hides.removesuffix("/__init__.py")
+    with pytest.raises(LaunchError, match=rf"{named} hides the package"):
+        checks.check_script(str(tmp_path / "train.py"), parse=True)
+    with pytest.raises(LaunchError, match=rf"{named} hides the package"):
+        checks.check_command([sys.executable, "-m", "train"], os.environ, str(tmp_path))
+    checks.check_command([sys.executable, "-P", "-m", "json.tool"], os.environ, str(tmp_path))
+
+
+def test_a_package_that_is_the_one_itself_hides_nothing(tmp_path: Path) -> None:
+    for name, part in checks.HIDDEN.items():
+        (tmp_path / name).mkdir()
+        for file in ("__init__.py", part):
+            (tmp_path / name / file).touch()
+    (tmp_path / "data" / "torch").mkdir(parents=True)  # without an __init__.py an installed package comes first
+    checks.check_beside(str(tmp_path))
+    checks.check_beside(str(tmp_path / "data"))
+
+
+def test_what_hides_a_package_beside_a_script_that_calls_fit_is_found(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").touch()
+    (tmp_path / "script.py").write_text(
+        "from trainjob import DataParallelTrainer\nif __name__ == '__main__':\n    DataParallelTrainer(print).fit()\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"LaunchError: {tmp_path}/torch.py hides the package torch" in done.stderr
 
 
 def test_a_folder_is_no_script(tmp_path: Path) -> None:

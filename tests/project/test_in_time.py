@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,9 +28,9 @@ def test_without_an_end_the_order_stays() -> None:
     assert not in_time.is_over(1e12, {})
 
 
-def test_with_an_end_each_commit_begins_with_another_part_and_leaves_none_out() -> None:
+def test_with_an_end_each_commit_begins_with_another_file_and_leaves_none_out() -> None:
     orders = [ordered(**{in_time.UNTIL: "1", in_time.TURN: f"{commit:x}"}) for commit in range(64)]
-    assert len({order[0] for order in orders}) == 8
+    assert {order[0][0] for order in orders} == set(FILES)
     for order in orders:
         first = FILES.index(order[0][0])
         assert order == [(file, number) for file in FILES[first:] + FILES[:first] for number in range(3)]
@@ -50,3 +51,18 @@ def test_long_ones_are_skipped_and_counted_and_short_ones_run(processes: list[st
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"  3  {in_time.REASON}" in done.stdout
     assert " passed, 3 skipped" in done.stdout
+
+
+@pytest.mark.parametrize(("hundredths", "code"), [(60, 0), (40, 1)])
+def test_a_step_of_ci_for_which_no_time_is_left_is_red(hundredths: int, code: int) -> None:
+    """All of its long tests would be skipped, and the rest would be green."""
+    function = re.search(r"^by\(\) \{.*?^\}$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE | re.DOTALL)
+    assert function is not None
+    # Half of the time has passed, of so much that none passes meanwhile.
+    script = f"commit=c limit=1000000 begun=$(($(date +%s) - 500000))\n{function[0]}\nby {hundredths} env || exit 3"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    if code:
+        assert done.stdout == "ci: RED: no time is left for: env\n"
+    else:
+        assert f"{in_time.TURN}=c" in done.stdout and f"{in_time.UNTIL}=" in done.stdout

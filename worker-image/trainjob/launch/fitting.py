@@ -54,8 +54,12 @@ class Fit:
             return fit.fit(self._settings, self._context)
         nested.refuse(os.environ)
         with large_imports.quietly():
+            from trainjob.launch.local import checks
             from trainjob.launch.local.backend import LocalOptions, run_job
 
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        if script is not None:  # its folder comes first in the ranks too
+            checks.check_beside(os.path.dirname(os.path.abspath(script)))
         content = payload.Payload(
             train_loop=self._settings.loop,
             config=self._settings.config,

@@ -20,8 +20,8 @@ from trainjob.checkpoint.records.identity import CheckpointId
 Candidates = List[Dict[str, Any]]
 """Staged checkpoints with what the members hold of them together: {note, held: [path]}."""
 OUTAGE_S = 600.0
-"""How long storage that refuses is tried again at the start of an attempt that is not the first: it worked before, and
-an outage at the moment of a restart is no failure of the job.
+"""How long storage that refuses is tried again at a start after one at which it worked: an outage at the moment of a
+restart is no failure of the job.
 """
 FIRST_OUTAGE_S = 300.0
 """The same before any rank has run, for storage that does not answer; what it refuses is more likely a mistake."""
@@ -54,18 +54,21 @@ async def settle(site: Site, attempt: int, candidates: Candidates) -> StartPoint
         "candidates": candidates,
     }
     loop = asyncio.get_running_loop()
-    passing, outage_s = (_PASSING, OUTAGE_S) if attempt > 1 else (_PASSING_AT_FIRST, FIRST_OUTAGE_S)
+    worked = attempt > 1 and not site.storage.refused_at_first
+    passing, outage_s = (_PASSING, OUTAGE_S) if worked else (_PASSING_AT_FIRST, FIRST_OUTAGE_S)
     deadline = loop.time() + outage_s
     while True:
         try:
             settled = _settled(await _probe_and_settle(site.storage, request))
         except StorageError as error:
             if error.kind not in passing or loop.time() >= deadline:
+                site.storage.refused_at_first = not worked
                 raise
             site.warn(f"Attempt {attempt} cannot begin yet, the job's storage is tried again: {error}")
             site.console.say(f"the job's storage is tried again: {error}")
             await asyncio.sleep(RETRY_S)
         else:
+            site.storage.refused_at_first = False
             site.warn(None)
             return settled
 

@@ -55,6 +55,8 @@ class StorageChild(asyncio.Protocol):
         self._moving: Dict[int, int] = {}
         self.probed = False
         """It was tried whether the storage can do what commits need."""
+        self.refused_at_first = False
+        """It has refused the job's first start, and no start since has had its answer."""
 
     async def call(
         self, op: str, fields: Mapping[str, Any], on_progress: Optional[OnProgress] = None

@@ -136,6 +136,8 @@ def check_command(command: list[str], environment: Mapping[str, str], working_di
         check_interpreter(program, environment)
     if parsed.is_module:
         check_no_file(parsed.target, working_dir)
+        if "-P" not in command:  # else Python looks for modules there first
+            check_beside(working_dir)
     if parsed.is_module and same:
         check_module(parsed.target, environment, working_dir)
     if not parsed.is_module:
@@ -159,17 +161,21 @@ def _program(name: str, environment: Mapping[str, str], working_dir: str) -> str
     return found
 
 
-HIDDEN = ("trainjob", "trainjob_api", "torch")
-"""Packages that a rank needs: a file of this name beside the script would be imported instead, as its folder comes
-first.
+HIDDEN = {"trainjob": "session", "trainjob_api": "contract.py", "torch": "version.py"}
+"""Packages that a rank needs: a file or package of this name beside the script would be imported instead, as its folder
+comes first. Each with what a folder has that is the package itself.
 """
 
 
 def check_beside(folder: str) -> None:
     """No file there hides a package that ranks need."""
-    for name in HIDDEN:
-        path = os.path.join(folder, f"{name}.py")
-        if os.path.exists(path):
+    for name, part in HIDDEN.items():
+        package = os.path.join(folder, name)
+        is_another = os.path.exists(os.path.join(package, "__init__.py")) and not os.path.exists(
+            os.path.join(package, part)
+        )
+        path = package if is_another else f"{package}.py"
+        if is_another or os.path.exists(path):
             raise LaunchError(f"{path} hides the package {name} from the script beside it: rename it")
 
 
