@@ -82,6 +82,7 @@ def test_nothing_is_learned_where_the_modules_are_named(tmp_path: Path) -> None:
 
 HAS = "has large large.lazy trainjob.torch.position and no more"
 TOLD = "large.lazy,trainjob.torch.position"
+SETS = "import os\nos.environ['LARGE'] = '1'\n"
 
 
 def told_before_its_first_rank(folder: Path, learned: object, script: str = SCRIPT, **spec: object) -> Rig:
@@ -134,7 +135,14 @@ def test_a_spare_that_is_ready_is_told_later(tmp_path: Path) -> None:
         rig.wait_text(0, f"rank 0 attempt 1 {HAS}")
 
 
-def test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "has"),
+    [(SCRIPT, HAS), (SETS + SCRIPT, "has and no more")],
+    ids=["the same code", "it sets variables now"],
+)
+def test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned(
+    tmp_path: Path, script: str, has: str
+) -> None:
     path = os.pathsep.join([installed(tmp_path), *filter(None, sys.path)])
     with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec={"prefork": "auto"}) as rig:
         (rig.work / "mine.py").write_text("")
@@ -143,17 +151,18 @@ def test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had
         rig.coordinator.tell(0, do=contract.DO_WAIT)
         rig.agents[0].process.kill()
         rig.agents[0].process.wait()
+        (rig.work / "train.py").write_text(script)
         boot = rig.report(0)["boot"]
         rig.start(0)
         rig.wait(lambda: rig.report(0)["boot"] > boot)
         rig.run(2)
-        rig.wait_text(0, f"rank 0 attempt 2 {HAS}")
+        rig.wait_text(0, f"rank 0 attempt 2 {has}")
 
 
 @pytest.mark.parametrize(
     ("learned", "script", "spec"),
     [
-        (TOLD, "import os\nos.environ['LARGE'] = '1'\n" + SCRIPT, {}),
+        (TOLD, SETS + SCRIPT, {}),
         (TOLD, SCRIPT, {"preload": []}),
         (["large"], SCRIPT, {}),
         ("../large,large lazy;large", SCRIPT, {}),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support.mutation import agents, checkpoints, core_1, core_2, runtime, shell
+from support.mutation import agents, books, checkpoints, core_1, core_2, learned, runtime, shell
 from support.mutation.table import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-AREAS = {core_1: 25, core_2: 25, shell: 12, agents: 15, checkpoints: 12, runtime: 30}
+AREAS = {core_1: 25, core_2: 25, shell: 12, agents: 15, checkpoints: 12, runtime: 30, books: 11, learned: 10}
 """So many at least."""
 
 

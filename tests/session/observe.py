@@ -19,18 +19,29 @@ import sys  # noqa: E402
 
 MODULES = sorted(sys.modules)
 
+import argparse  # noqa: E402
+import asyncio  # noqa: E402
 import atexit  # noqa: E402
+import builtins  # noqa: E402
+import concurrent.futures  # noqa: E402
+import contextvars  # noqa: E402
 import ctypes  # noqa: E402
+import decimal  # noqa: E402
 import faulthandler  # noqa: E402
 import gc  # noqa: E402
 import inspect  # noqa: E402
 import json  # noqa: E402
 import locale  # noqa: E402
+import logging  # noqa: E402
 import multiprocessing  # noqa: E402
+import pickle  # noqa: E402
+import random  # noqa: E402
 import resource  # noqa: E402
 import signal  # noqa: E402
+import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import threading  # noqa: E402
+import time  # noqa: E402
 import warnings  # noqa: E402
 
 PR_GET_PDEATHSIG = 2
@@ -110,6 +121,55 @@ def main_module():
     }
 
 
+class Item:
+    """What a script pickles of its own."""
+
+    def __eq__(self, other):
+        return type(other) is Item
+
+
+async def by_asyncio():
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(7)", stdout=subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+
+
+def handled():
+    heard = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: heard.append((number, frame.f_code.co_name)))
+    signal.raise_signal(signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, before)
+    return heard
+
+
+def seeded():
+    random.seed(5)
+    return random.random()
+
+
+def logged():
+    root = logging.getLogger()
+    return {
+        "root": [root.level, root.disabled, [repr(each) for each in (*root.handlers, *root.filters)]],
+        "rest": [logging.root.manager.disable, logging.raiseExceptions, repr(logging.lastResort)],
+        "class": [logging.getLoggerClass().__name__, logging.getLogRecordFactory().__name__],
+    }
+
+
+def prctls():
+    """PR_GET_DUMPABLE, _KEEPCAPS, _TIMERSLACK, _CHILD_SUBREAPER, _NO_NEW_PRIVS, _THP_DISABLE."""
+    found, libc = [], ctypes.CDLL(None)
+    for number in (3, 7, 30, 37, 39, 42):
+        told = ctypes.c_int(-1)
+        found.append([libc.prctl(number, ctypes.byref(told) if number == 37 else 0, 0, 0, 0), told.value])
+    return found
+
+
+def started_again():
+    """The same interpreter as a script starts it, with what it inherits."""
+    script = "import json, os, sys; print(json.dumps([sys.path[1:], sys.argv, sorted(os.listdir('/proc/self/fd'))]))"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
+
+
 def observed():
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_char_p
@@ -159,6 +219,37 @@ def observed():
         "multiprocessing": [multiprocessing.parent_process() is None, len(multiprocessing.active_children())],
         "processes": {method: by_method(method) for method in multiprocessing.get_all_start_methods()},
         "atexit": atexit._ncallbacks(),
+        "atexit of threads": len(getattr(threading, "_threading_atexits", ())),
+        "program": [argparse.ArgumentParser().prog, argparse.ArgumentParser().format_usage()],
+        "source": [inspect.getsource(double), inspect.getsourcefile(Item), inspect.getmodule(Item).__name__],
+        "pickled": [pickle.loads(pickle.dumps(Item())) == Item(), pickle.dumps(Item()).hex()],
+        "handled": handled(),
+        "timers": [signal.getitimer(each) for each in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)],
+        "wakeup": signal.set_wakeup_fd(-1),
+        "time": [time.tzname, time.timezone, time.daylight, os.environ.get("TZ")],
+        "seeded": seeded(),
+        "logging": logged(),
+        "loggers": sorted(logging.root.manager.loggerDict),
+        "decimal": repr(decimal.getcontext()),
+        "context": len(contextvars.copy_context()),
+        "builtins": sorted(dir(builtins)),
+        "asyncio": [asyncio.run(by_asyncio()), type(asyncio.get_event_loop_policy()).__name__],
+        "executor": list(concurrent.futures.ProcessPoolExecutor(1).map(double, [3])),
+        "pool of threads": list(concurrent.futures.ThreadPoolExecutor(2).map(double, [3, 4])),
+        "more hooks": [
+            sys.unraisablehook is sys.__unraisablehook__,
+            threading.excepthook is threading.__excepthook__,
+            sys.getprofile() is None,
+            sys.gettrace() is None,
+            getattr(sys.breakpointhook, "__name__", None),
+        ],
+        "kernel": status_lines(
+            "NoNewPrivs", "Seccomp", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Cpus_allowed"
+        ),
+        "prctl": prctls(),
+        "scheduling": [os.sched_getscheduler(0), os.sched_getparam(0).sched_priority, proc("coredump_filter")],
+        "started again": started_again(),
+        "a shell": subprocess.run("echo $0; umask; ulimit -a", shell=True, capture_output=True, text=True).stdout,
     }
 
 
@@ -184,9 +275,29 @@ def observed_of_torch():
         for method in ("fork", "spawn")
     }
     torch.nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+    torch.manual_seed(5)
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    by_files = [batch.tolist() for batch in torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=1)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
     return {
+        "by files": by_files,
+        "seeded torch": [torch.rand(1).item(), torch.initial_seed()],
+        "strategies": [
+            torch.multiprocessing.get_sharing_strategy(),
+            sorted(torch.multiprocessing.get_all_sharing_strategies()),
+        ],
+        "three threads": [torch.get_num_threads(), (torch.ones(300, 300) @ torch.ones(300, 300)).sum().item()],
+        "torch settings": [
+            torch.are_deterministic_algorithms_enabled(),
+            torch.get_float32_matmul_precision(),
+            str(torch.get_default_device()),
+            torch.backends.cudnn.benchmark,
+            torch.backends.mkldnn.enabled,
+            torch.get_printoptions() if hasattr(torch, "get_printoptions") else None,
+        ],
         "loaders": loaders,
-        "torch threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
+        "torch threads": [threads, torch.get_num_interop_threads()],
         "torch defaults": [str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.is_inference_mode_enabled()],
         "torch cuda": [torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()],
         "torch modules": sorted(name for name in sys.modules if name.partition(".")[0] == "torch"),

@@ -33,6 +33,8 @@ PROBE = Path(__file__).with_name("observe.py")
 ACCEPTED = {
     "modules": "what the warm parent imports is there before the script asks for it",
     "atexit": "so is what those modules do at exit",
+    "atexit of threads": "the same",
+    "loggers": "and their loggers",
     "frozen": "what the parent imported is kept from the collector, so that its pages stay shared",
     "warnings": "so are the warnings that those modules filter",
 }
@@ -55,6 +57,7 @@ def _write(folder: Path, text: str) -> None:
     [
         ([], ["train.py", "a", "--b=ü"], {}),
         (["-X", "dev", "-W", "ignore::UserWarning", "-O"], ["./train.py"], {"PYTHONUNBUFFERED": ""}),
+        ([], ["-m", "package.train", "x"], {}),
         (["-P"] if sys.version_info >= (3, 11) else [], ["-m", "train", "x"], {"OMP_NUM_THREADS": "3"}),
     ],
 )
@@ -62,6 +65,9 @@ def test_a_fork_sees_what_a_new_interpreter_sees(
     tmp_path: Path, flags: list[str], command: list[str], extra: dict[str, str]
 ) -> None:
     _write(tmp_path, PROBE.read_text())
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "beside.py").write_text("")
+    _write(tmp_path / "package", "from . import beside\n" + PROBE.read_text())
     if "-P" in flags:
         extra = {**extra, "PYTHONPATH": os.pathsep.join([str(tmp_path), *_library()])}
     plain = run_plain(command, tmp_path, flags=flags, extra=extra)
@@ -199,6 +205,15 @@ UNFIT = {
     ),
     "sockets": ("import socket; kept = socket.socket()", "opened socket"),
     "children": ("import subprocess; kept = subprocess.Popen(['sleep', '60'])", "started process"),
+    "locks": (
+        "import multiprocessing; kept = multiprocessing.get_context('fork').Lock()",
+        "memory that its forks would share",
+    ),
+    "values": (
+        "import multiprocessing; kept = multiprocessing.get_context('fork').Value('i', lock=False)",
+        "memory that its forks would share",
+    ),
+    "folder": ("import os; os.chdir('/')", "changed the working folder"),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
     "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),

@@ -73,7 +73,7 @@ def test_replicas_of_shards_train_as_one_rank_and_resume_at_another_number(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "train.py").write_text(LOOP)
     four = trained(tmp_path, 2, 2)
-    assert list(sorted(four)) == [1, 2, 3, 4, 5, 6]
+    assert sorted(four) == [1, 2, 3, 4, 5, 6]
     checkpoint = tmp_path / "default" / "job-2-2" / "checkpoints" / "1-1-3"
     two = trained(tmp_path, 1, 2, "--resume-from", str(checkpoint))
     assert sorted(two) == [4, 5, 6]

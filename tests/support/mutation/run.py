@@ -74,6 +74,9 @@ def verdict_on(mutant: Mutant, tree: Path) -> tuple[str, float]:
 def main() -> None:
     """Plant all (or those with a word), print the table, end with 1 if one survived."""
     wanted = [mutant for mutant in MUTANTS if all(word in f"{mutant.name} {mutant.file}" for word in sys.argv[1:])]
+    if not wanted:
+        # No test would be named to pytest, which then runs all.
+        raise SystemExit(f"no planted mistake has {' and '.join(sys.argv[1:])} in its name or its file's")
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         trees: queue.Queue[Path] = queue.Queue()
         for number in range(COPIES):

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from support.mutation import agents, checkpoints, core_1, core_2, nodes, plain, runtime, shell, spares, trackers
+from support.mutation import (
+    agents,
+    books,
+    checkpoints,
+    core_1,
+    core_2,
+    learned,
+    nodes,
+    plain,
+    runtime,
+    shell,
+    spares,
+    trackers,
+)
 from support.mutation.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *core_1.MUTANTS,
     *core_2.MUTANTS,
+    *books.MUTANTS,
+    *learned.MUTANTS,
     *plain.MUTANTS,
     *spares.MUTANTS,
     *nodes.MUTANTS,

@@ -10,7 +10,7 @@ import os
 import signal
 import stat
 import sys
-from typing import Dict, List, Optional
+from typing import Dict, FrozenSet, List, Optional
 
 HARMLESS_THREADS = ("jemalloc_bg_thd",)
 """An allocator's (pyarrow brings it), which its own handlers take care of at a fork."""
@@ -28,10 +28,12 @@ _TRIAL_S = 30
 
 
 class Before:
-    """What was open before the imports."""
+    """What was open before the imports, and where."""
 
     def __init__(self) -> None:
         self.fds = _fds()
+        self.shared = _shared_memory()
+        self.folder = os.getcwd()
 
 
 def unfit(before: Before) -> Optional[str]:
@@ -46,21 +48,25 @@ def unfit(before: Before) -> Optional[str]:
         return "torch has asked for the GPU: a fork could not use it"
     if code != 0:
         return f"a fork on trial ended with {code}"
-    return _left_open(before) or unfit_now() or _touched_gpu()
+    return _left_behind(before) or unfit_now() or _touched_gpu()
 
 
 def unfit_so_far(before: Before) -> Optional[str]:
     """The same in the middle of many imports: without a fork on trial where nothing calls for one."""
     loaded = any(name in sys.modules for name in UNFIT_MODULES)
-    return unfit(before) if loaded or _left_open(before) or unfit_now() else None
+    return unfit(before) if loaded or _left_behind(before) or unfit_now() else None
 
 
-def _left_open(before: Before) -> Optional[str]:
+def _left_behind(before: Before) -> Optional[str]:
     for fd, target in _fds().items():
         if fd not in before.fds and _is_shared(fd, target):
             return f"what was imported opened {target}"
     children = _children()
-    return f"what was imported started process {children[0]}" if children else None
+    if children:
+        return f"what was imported started process {children[0]}"
+    if _shared_memory() - before.shared:
+        return "what was imported made memory that its forks would share (multiprocessing.Lock() or its kin)"
+    return None if os.getcwd() == before.folder else "what was imported changed the working folder"
 
 
 def unfit_now() -> Optional[str]:
@@ -139,6 +145,15 @@ def _children() -> List[str]:
             return file.read().split()
     except OSError:
         return []  # a kernel without this file
+
+
+def _shared_memory() -> FrozenSet[str]:
+    """Mappings that a fork and its parent both write to: of a lock in one that a rank held when it was killed all that
+    come after it would wait for ever.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        rows = (line.split(" ", 2) for line in maps)
+        return frozenset(row[0] for row in rows if row[1][1] == "w" and row[1][3] == "s")
 
 
 def _fds() -> Dict[int, str]:

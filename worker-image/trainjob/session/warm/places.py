@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import types
+from collections.abc import KeysView
 from typing import Any, Iterator, List, Mapping, Optional
 
 from trainjob_api import contract
@@ -31,8 +32,12 @@ KNOWN = {
     "torchmetrics.utilities.prints": contract.ENV_LOCAL_RANK,
 }
 """Modules that keep this variable as `rank_zero_only.rank`, and nothing else of the kind."""
-_LOOKS_AT_ALL = frozenset(("fsspec.config",))
-"""Modules that go through the whole environment for names of their own, and keep nothing of these."""
+_LOOKS_AT_ALL = frozenset(("fsspec.config", "git.cmd"))
+"""Modules that go through the whole environment, for names of their own or for what they start at once, and keep none
+of these.
+"""
+ALL = "all variables"
+"""Read by who copies them, in which it would miss these: a parent has none."""
 _BETWEEN = ("os", "_collections_abc", "collections.abc", __name__)
 
 
@@ -44,7 +49,17 @@ def watched() -> Iterator[List[str]]:
     read: List[str] = []
     plain = type(os.environ)
 
+    class Keys(KeysView):  # type: ignore[type-arg]
+        # What copies goes through them: dict(), `|`, copy(). Who looks for names of its own goes through items().
+        def __iter__(self) -> Any:
+            if not _may_read(_reader()):
+                read.append(ALL)
+            return super().__iter__()
+
     class Watched(plain):  # type: ignore[misc, valid-type]
+        def keys(self) -> Any:
+            return Keys(self)
+
         def __getitem__(self, name: Any) -> Any:
             if name in NAMES and not _may_read(_reader()):
                 read.append(name)

@@ -1,0 +1,94 @@
+"""Mistakes in what workers learn to import ahead, and pass on. One entry each: name, file, what stands there, what is put
+in its place, the test that sees it.
+"""
+
+from __future__ import annotations
+
+from support.mutation.mutant import Mutant
+
+CORE = "operator/trainjob_operator/core/"
+WARM = "worker-image/trainjob/agent/warm/"
+FITNESS = "worker-image/trainjob/session/warm/fitness.py"
+TEST = "tests/agent/test_learning.py::"
+INSTRUCT = "tests/core/test_instruct.py::test_who_was_in_no_attempt_yet_is_told_what_the_members_have_learned"
+UNFIT = "tests/session/test_warm.py::test_what_does_not_survive_a_fork_is_not_forked"
+
+MUTANTS = (
+    Mutant(
+        "a spare is not told what was learned",
+        CORE + "instruct.py",
+        "        return _stand_by(status, members, agents), f",
+        "        return _hold(status), f",
+        INSTRUCT,
+    ),
+    Mutant(
+        "who takes the place of a lost worker is not told",
+        CORE + "instruct.py",
+        "        return _hold(status) if slot in members else _stand_by(status, members, agents), why\n",
+        "        return _hold(status), why\n",
+        INSTRUCT,
+    ),
+    Mutant(
+        "a worker that is no member tells what was learned",
+        CORE + "instruct.py",
+        "forks.passed_on(members, agents)",
+        "forks.passed_on(reversed([*agents]), agents)",
+        INSTRUCT,
+    ),
+    Mutant(
+        "all of thousands are asked",
+        CORE + "forks.py",
+        "islice(members, ASKED)",
+        "members",
+        "tests/core/test_forks.py::test_what_the_first_member_tells_that_has_learned_is_passed_on",
+    ),
+    Mutant(
+        "more names than there is room for",
+        "operator/trainjob_api/module_names.py",
+        "            room -= len(name) + len(_BETWEEN)\n",
+        "            room -= len(name)\n",
+        "tests/api/test_module_names.py::test_there_is_room_for_so_many",
+    ),
+    Mutant(
+        "what is no name is imported",
+        "operator/trainjob_api/module_names.py",
+        '    return all(part.isidentifier() for part in name.split("."))\n',
+        "    return bool(name)\n",
+        "tests/api/test_module_names.py::test_nothing_else_is_a_name",
+    ),
+    Mutant(
+        "a script that sets variables is given what others have learned",
+        WARM + "starter.py",
+        "        if source != NOTHING and not self._maker.reading.may_learn():\n",
+        "        if False:\n",
+        TEST + "test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned",
+    ),
+    Mutant(
+        "a parent that dies of what others have learned is the end of forks",
+        WARM + "starter.py",
+        "        if parent.learns and not _is_true(parent.ready) and parent.starved is None",
+        "        if False and not _is_true(parent.ready) and parent.starved is None",
+        TEST + "test_what_another_could_import_and_this_one_cannot_costs_no_fork",
+    ),
+    Mutant(
+        "an agent that is started anew forgets what the one before it had learned",
+        WARM + "learning.py",
+        "        self._know(_read(self._kept))\n",
+        "",
+        TEST + "test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned",
+    ),
+    Mutant(
+        "a lock that all ranks share is imported ahead",
+        FITNESS,
+        "    if _shared_memory() - before.shared:\n",
+        "    if False:\n",
+        UNFIT,
+    ),
+    Mutant(
+        "what moves the working folder is imported ahead",
+        FITNESS,
+        "    return None if os.getcwd() == before.folder else ",
+        "    return None if True else ",
+        UNFIT,
+    ),
+)
