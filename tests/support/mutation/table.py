@@ -12,6 +12,7 @@ from support.mutation import (
     nodes,
     plain,
     runtime,
+    shared,
     shell,
     spares,
     trackers,
@@ -31,6 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *checkpoints.MUTANTS,
     *trackers.MUTANTS,
     *runtime.MUTANTS,
+    *shared.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
