@@ -28,7 +28,7 @@ class Child:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self.probed = False
+        self.probed = self.refused_at_first = False
 
     async def call(self, op: str, fields: dict[str, Any]) -> dict[str, Any]:
         return await asyncio.to_thread(perform, {"op": op, "storage": self.uri, **fields}, nothing)

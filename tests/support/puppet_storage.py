@@ -181,6 +181,7 @@ class Child:
 
     storage = "/checkpoints"
     probed = True
+    refused_at_first = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
