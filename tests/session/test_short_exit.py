@@ -1,7 +1,7 @@
 """What a script can see of a process's exit is as under plain Python, although the interpreter is not taken apart.
 
-A small package stands for torch. A library of its keeps an object until Python takes its modules apart: whether that
-was told says which way a process has ended.
+A small package stands for torch. It keeps an object, of a kind that torch keeps, until Python takes its modules apart:
+whether that was told says which way a process has ended.
 """
 
 from __future__ import annotations
@@ -27,24 +27,39 @@ pytestmark = pytest.mark.slow
 APART = "taken apart"
 TORCH = f"""
 import os
-class Kept:
+class StorageWeakRef:
+    __module__ = "torch.multiprocessing.reductions"
     def __del__(self, write=os.write):
         write(2, b"{APART}\\n")
-kept = Kept()
+kept = StorageWeakRef()
 held = []
 class default_generator:
     seed = staticmethod(lambda: None)
+"""
+GOES = """class Goes:
+    def __del__(self): os.write(1, b'goes\\n')
 """
 SCRIPTS = {
     "the end": "print('done')",
     "a number": "sys.exit(3)",
     "words": "sys.exit('words')",
     "a large number": "sys.exit(256)",
+    "a number beyond all": "sys.exit(2**70)",
     "an exception": "raise ValueError('bad batch')",
     "a file that was left open": "file = open('left', 'w'); file.write('all of it')",
     "a binary file that was left open": "file = open('left', 'wb'); file.write(b'all of it')",
     "a file that a library holds": "torch.held.append(open('left', 'w')); torch.held[0].write('all of it')",
     "a file in a circle": "circle = [open('left', 'w')]; circle.append(circle); circle[0].write('all'); del circle",
+    "an archive that is not finished": "import tarfile; os.utime('beside.py', (1, 1)); tar = tarfile.open('left', 'w'); tar.add('beside.py')",
+    "what a library is to compress": """
+        import bz2
+        torch.held.append(bz2.open('left.bz2', 'wb')); torch.held[0].write(b'all of it')
+        """,
+    "a database that a library holds": """
+        import sqlite3
+        base = sqlite3.connect('left'); base.execute('pragma journal_mode=wal'); base.execute('create table t(x)')
+        base.commit(); torch.held.append(base)
+        """,
     "a file below a failure": "file = open('left', 'w'); file.write('all of it'); raise ValueError('bad batch')",
     "what C has printed": "import ctypes; ctypes.CDLL(None).puts(b'from C')",
     "an object of the script": """
@@ -55,6 +70,54 @@ SCRIPTS = {
         one, _two = Goes('one'), Goes('two')
         held = {'three': Goes('three')}
         def closure(four=Goes('four')): return four
+        """,
+    "an object that a library holds": f"{GOES}torch.held.append(Goes())",
+    "an object of a function that a library holds": f"{GOES}one = Goes()\ndef of_mine(): return one\ntorch.held.append(of_mine)",
+    "an object of a function that a signal calls": f"""{GOES}one = Goes()
+def stop(*_): return one
+import signal; signal.signal(signal.SIGTERM, stop)
+""",
+    "an object that is kept for the exit": f"{GOES}import atexit; atexit.register(id, Goes())",
+    "an object of another's": f"{GOES}import builtins; builtins.one = Goes()",
+    "an object whose class answers nothing": """
+        class Class(type):
+            @property
+            def __module__(cls): raise RuntimeError
+        class Goes(metaclass=Class): pass
+        torch.held.append(Goes())
+        """,
+    "a generator that a library holds": """
+        def of_mine():
+            try: yield
+            finally: os.write(1, b'finally')
+        torch.held.append(of_mine()); next(torch.held[0])
+        """,
+    "a coroutine that was not awaited": "async def of_mine(): pass\nmine = of_mine()",
+    "a task that was not awaited": """
+        import asyncio
+        async def long(): await asyncio.sleep(100)
+        async def main():
+            global task; task = asyncio.ensure_future(long()); await asyncio.sleep(0)
+        loop = asyncio.new_event_loop(); loop.run_until_complete(main())
+        """,
+    "warnings": "import warnings; warnings.simplefilter('always'); torch.held.append(open('left', 'w'))",
+    "an object that prints where the script has printed elsewhere": """
+        class Goes:
+            def __del__(self): print('goes')
+        one = Goes(); sys.stdout = open('left', 'w')
+        """,
+    "what is not collected": f"{GOES}import gc; one = Goes(); left = open('left', 'w'); left.write('x'); gc.freeze()",
+    "a thread that imports what goes": """
+        import threading, time
+        class Goes:
+            def __del__(self): time.sleep(0.3)
+        import beside
+        one = Goes()
+        def on():
+            while True:
+                import beside
+                time.sleep(0.001)
+        threading.Thread(target=on, daemon=True).start()
         """,
     "an object in a circle": """
         class Goes:
@@ -116,7 +179,23 @@ SCRIPTS = {
     "its own way": "os._exit(5)",
     "a hook": "sys.excepthook = lambda *error: print('hooked', error[0].__name__); raise ValueError('bad batch')",
 }
-PYTHONS_OWN = {"a stream that nobody takes", "a child that goes on"}
+PYTHONS_OWN = {
+    "what a library is to compress",
+    "a database that a library holds",
+    "an object that a library holds",
+    "an object of a function that a library holds",
+    "an object of a function that a signal calls",
+    "an object that is kept for the exit",
+    "an object of another's",
+    "an object whose class answers nothing",
+    "a generator that a library holds",
+    "warnings",
+    "what is not collected",
+    "a thread that imports what goes",
+    "a thread that is not",
+    "a stream that nobody takes",
+    "a child that goes on",
+}
 """Which Python ends itself, or one process of which."""
 NEITHER = {"a signal", "its own way"}
 BEGIN = "import os, sys, torch\n"
@@ -146,7 +225,7 @@ class Ended:
         lines = [line for line in out.splitlines() if line != APART and not line.startswith("    ")]
         self.out = re.sub(r"0x[0-9a-f]+", "0x", "\n".join(lines).replace(str(folder), ""))
         self.left = {
-            path.name: path.read_text()
+            path.name: path.read_bytes()
             for path in sorted((folder / "job").iterdir())
             if path.is_file() and path.suffix != ".py"
         }
@@ -211,6 +290,8 @@ def test_an_interrupt_is_pythons_own(tmp_path: Path) -> None:
     [
         ("pass", {"LD_PRELOAD": "libm.so.6"}),
         ("pass", {"PYTHONDEVMODE": "1"}),
+        ("pass", {"PYTHONVERBOSE": "1"}),
+        ("pass", {"PYTHONINSPECT": "1"}),
         ("import ctypes; ctypes.CDLL(os.path.join(os.getcwd(), '..', 'libof_mine.so'))", {}),
         ("import gc; gc.set_debug(gc.DEBUG_UNCOLLECTABLE)", {}),
     ],

@@ -123,7 +123,9 @@ def exit_code(error: SystemExit) -> int:
     """What Python makes of it."""
     if error.code is None:
         return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
+    if not isinstance(error.code, int):
+        return 1
+    return error.code & 0xFF if abs(error.code) <= sys.maxsize else 0xFF  # beyond what C can hold: -1
 
 
 def _exit(status: Any = None, /) -> NoReturn:
