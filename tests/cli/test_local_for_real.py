@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,6 +74,24 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_program_without_standard_streams_runs_a_job_all_the_same(machine: Machine, closed: str) -> None:
+    """As some daemons start others: no file of the job may get a stream's number."""
+    words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--name", "count", "--storage", "store"]
+    (machine.folder / "go").touch()
+    command = f"exec {shlex.join([*words, '--workers', '2', '--', '4'])} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == contract.CLI_OK, done.stderr.decode()
+    assert machine.status("count") == "Complete"
 
 
 def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machine: Machine) -> None:

@@ -24,6 +24,7 @@ from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_OK, CLI_USAGE,
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
+    streams.have_all()
     try:
         return _dispatch(words)
     except CommandError as error:

@@ -5,6 +5,7 @@ displays.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TextIO
 
 
@@ -17,6 +18,19 @@ def write(stream: TextIO, text: str) -> None:
         stream.flush()
     except BrokenPipeError:
         silence(stream.fileno())
+
+
+def have_all() -> None:
+    """A process that was started without one of its standard streams (`>&-`, some daemons) has the one that nobody
+    reads: else the next file that is opened would have its number.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)
 
 
 def silence(*descriptors: int) -> None:
