@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from support.faults import targets
 from support.kept_machine import Machine
 from support.patience import HANG_S
 from support.scenario import wait_until
@@ -49,6 +51,20 @@ def test_all_workers_have_what_was_imported_once(machine: Machine) -> None:
     assert "rank 0 has 1 given a" in out and "rank 1 has 1 given a" in out
     assert machine.imports == 1
     assert not machine.parents(), "it goes with the job"
+
+
+def test_each_worker_shows_its_own_processes(machine: Machine) -> None:
+    """What is forked for a worker has the worker's variables in /proc, by which people and agents find it."""
+    job = machine.start(*machine.words("wait", more=("--name", "shown")))
+    wait_until(machine.trains)
+    found = targets.processes(tempfile.gettempdir(), "shown")
+    (machine.job / "go").touch()
+    out, err = job.communicate(timeout=HANG_S)
+    assert job.returncode == contract.CLI_OK, out + err
+    seen = {(each.kind, each.slot, each.rank) for each in found}
+    expected = {(targets.AGENT, -1), (targets.WARM_PARENT, -1), (targets.RANK, 0), (targets.RANK, 1)}
+    assert {(kind, rank) for kind, _, rank in seen} >= expected, found
+    assert {slot for kind, slot, _ in seen if kind == targets.WARM_PARENT} == {0, 1}, found
 
 
 def test_a_worker_that_takes_a_lost_ones_place_imports_nothing(machine: Machine) -> None:

@@ -26,7 +26,7 @@ import time
 from typing import AbstractSet, Any, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import tie
-from trainjob.session.warm import fitness, learned, memory, parent
+from trainjob.session.warm import fitness, learned, memory, parent, title
 from trainjob.session.warm.unchanged import Files, Names
 from trainjob_api import contract
 from trainjob_api.typed import BadMessage
@@ -257,6 +257,7 @@ def _agent(agent: Agent, fds: List[int], grown: parent.Grown, folder: Optional[s
                 os.close(fd)
             os.setsid()
             tie.tie_to(own)
+            title.show((sys.executable, "-m", "trainjob.session.rank", contract.WARM), agent.environ)
             return parent.adopted(theirs, own, grown, folder)
         os.dup2(fds[1], 1)
         os.dup2(fds[1], 2)
