@@ -58,12 +58,15 @@ class PostConnection(asyncio.Protocol):
 
     async def open(self, limit_s: Optional[float] = None) -> None:
         """Connect. Raises asyncio.TimeoutError, OSError; of it, ssl.SSLError when the server is not to be trusted."""
-        loop, to = asyncio.get_running_loop(), self._endpoint
         try:
-            await within(loop.create_connection(lambda: self, to.host, to.port, ssl=self._context), limit_s)
+            await within(self._connect(), limit_s)
         except asyncio.CancelledError:
             self.close()  # it may have come in this very turn
             raise
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port, ssl=self._context)
 
     @property
     def usable(self) -> bool:
