@@ -49,8 +49,8 @@ def test_long_ones_are_skipped_and_counted_and_short_ones_run(processes: list[st
     environ.pop("PYTEST_XDIST_WORKER", None)
     done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"  3  {in_time.REASON}" in done.stdout
-    assert " passed, 3 skipped" in done.stdout
+    counted = re.search(rf"^ +([1-9]\d*)  {re.escape(in_time.REASON)}$", done.stdout, re.M)
+    assert counted is not None and f"2 passed, {counted[1]} skipped" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(("hundredths", "code"), [(60, 0), (40, 1)])
