@@ -279,6 +279,24 @@ def test_a_fork_does_too(tmp_path: Path) -> None:
             assert fork.apart is (name in PYTHONS_OWN), name
 
 
+LIBRARY = """
+import os, weakref
+class Library: pass
+def _del_library(): os.write(1, b"an operator is undone\\n")
+def finish(): os.write(1, b"finished\\n")
+libraries = [Library(), Library()]
+weakref.finalize(libraries[0], _del_library)
+weakref.finalize(libraries[1], finish)
+"""
+
+
+def test_what_torch_would_only_undo_is_left_out_in_forks(tmp_path: Path) -> None:
+    extra = {key: value for key, value in written(tmp_path, "import torch.library").items() if key.startswith("PYTHON")}
+    (tmp_path / "lib" / "site-packages" / "torch" / "library.py").write_text(LIBRARY)
+    runs = run_warm(["train.py"], tmp_path / "job", preload=["torch", "torch.library"], extra=extra)
+    assert [(each.warm, each.out) for each in runs.ranks] == [(True, "finished\n")], runs.said
+
+
 def test_an_interrupt_is_pythons_own(tmp_path: Path) -> None:
     plain = ended(tmp_path / "plain", "raise KeyboardInterrupt")
     rank = ended(tmp_path / "rank", "raise KeyboardInterrupt", *RANK)

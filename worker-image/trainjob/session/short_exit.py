@@ -26,6 +26,8 @@ import weakref
 from collections import deque
 from typing import Any, Dict, Iterable, List, NoReturn, Optional, Set
 
+from trainjob.session import imported
+
 _exit = os._exit
 _MAPS = "/proc/self/maps"
 _PACKAGES = re.compile(
@@ -52,23 +54,35 @@ _LOADERS = (
 
 _code: Optional[int] = None
 _pid = 0
-_frozen = 0
-"""How many objects the collector did not look at when the script began."""
+_looked_at: List[None] = []
+"""The collector knows it, unless the script has frozen what there was (`gc.freeze`). To count what is frozen takes as
+long as all else here.
+"""
 
 
 def register() -> None:
     """From now on, in this process alone."""
-    global _pid, _frozen
+    global _pid
     if _pid == 0:
         atexit.register(_leave)
-    _pid, _frozen = os.getpid(), gc.get_freeze_count()
+    _pid = os.getpid()
 
 
 def here() -> None:
     """In a fork that is to be a rank: as `register` in its parent."""
-    global _pid, _frozen
+    global _pid, _looked_at
     if _pid:
-        _pid, _frozen = os.getpid(), gc.get_freeze_count()
+        _pid, _looked_at = os.getpid(), []
+
+
+def undo_nothing() -> None:
+    """In the process that ranks are forks of, when all is imported: torch takes its own operators away again at exit,
+    one by one. In a fork, which touches all that for the first time then, it takes as long as half a restart.
+    """
+    for each in list(getattr(weakref.finalize, "_registry", ())):
+        found = each.peek()
+        if found is not None and (found[1].__module__, found[1].__qualname__) == ("torch.library", "_del_library"):
+            each.atexit = False
 
 
 def with_code(code: int) -> None:
@@ -81,8 +95,13 @@ def with_code(code: int) -> None:
 
 def _leave() -> None:
     _leave_now()
-    if gc.get_freeze_count() <= _frozen:
+    if not _is_frozen(gc.get_objects()):
         gc.unfreeze()  # of a fork's parent: what its libraries hold of the script could not be let go of
+
+
+def _is_frozen(objects: List[Any]) -> bool:
+    """By the script. `objects`: that the collector knows."""
+    return not any(each is _looked_at for each in objects)
 
 
 def _leave_now() -> None:
@@ -108,7 +127,7 @@ def _doubt() -> bool:
     flags = sys.flags
     if sys.implementation.name != "cpython" or flags.dev_mode or flags.verbose or flags.inspect or gc.get_debug():
         return True
-    if gc.get_freeze_count() > _frozen or _warns_of_open_files():
+    if _warns_of_open_files():
         return True
     if any(os.environ.get(name) for name in _LOADERS):
         return True
@@ -138,7 +157,7 @@ def _warns_of_open_files() -> bool:
 
 def _is_run_by_others() -> bool:
     """A daemon thread is in the script's own code: Python stops it before it takes away what that works with."""
-    own = {id(module.__dict__) for name, module in list(sys.modules.items()) if _is_own(name, module)}
+    own = {id(sys.modules[name].__dict__) for name in _own_names()}
     for thread, top in sys._current_frames().items():
         frame: Optional[types.FrameType] = top if thread != _thread.get_ident() else None
         while frame is not None:
@@ -164,7 +183,7 @@ def _let_go() -> None:
     circles now, then what they are still known for elsewhere.
     """
     modules: Dict[str, Any] = sys.modules
-    names = [name for name, module in list(modules.items()) if _is_own(name, module)]
+    names = _own_names()
     left: List[weakref.ref[types.ModuleType]] = [weakref.ref(modules[name]) for name in names]
     outside = {
         "__name__": "sys", "collect": gc.collect, "consume": deque[Any](maxlen=0).extend, "drop": modules.pop,
@@ -207,6 +226,8 @@ def _is_held() -> bool:
     goes.
     """
     objects = gc.get_objects()
+    if _is_frozen(objects):
+        return True  # they cannot be looked at
     kinds: Set[type] = set(map(type, objects))
     if any(map(_does_something, kinds)):
         return True
@@ -245,11 +266,23 @@ def _clear(names: Dict[str, object]) -> None:
 _LIBRARY = (os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+_MAIN = ("__main__", "__mp_main__")
+
+
+def _own_names() -> List[str]:
+    """Of the user's own modules. What a fork's parent has imported is none, and is not touched: pages are shared."""
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name in _MAIN or (name not in imported.ahead and _is_own(name, module))
+    ]
+
+
 def _is_own(name: str, module: object) -> bool:
     """Of the user's own code."""
     if not isinstance(module, types.ModuleType):
         return False
-    if name in ("__main__", "__mp_main__"):
+    if name in _MAIN:
         return True
     file = module.__dict__.get("__file__")
     return isinstance(file, str) and not _is_librarys(file) and not name.startswith("trainjob")

@@ -13,7 +13,7 @@ import sys
 import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from trainjob.session import large_imports, link, tie
+from trainjob.session import large_imports, link, short_exit, tie
 from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
@@ -97,6 +97,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
         why = str(error)
     if why is not None:
         raise learned.Unfit("", why)
+    short_exit.undo_nothing()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
