@@ -197,7 +197,7 @@ def test_a_restart_kills_what_is_left_with_its_children_and_starts_anew(tmp_path
         rig.run(1)
         rig.wait_text(0, "together")
         rig.wait_text(1, "together")
-        old = [rig.rank(n)["pid"] for n in (0, 1)] + [
+        old = [rig.pid_of(n) for n in (0, 1)] + [
             int(line.split()[-1]) for s in (0, 1) for line in rig.text(s).splitlines() if "child" in line
         ]
         rig.kill_rank(1)
@@ -276,7 +276,7 @@ def test_a_restarted_agent_never_starts_an_attempt_twice(tmp_path: Path) -> None
     with Rig(tmp_path, script=FOREVER) as rig:
         rig.run(1)
         rig.wait_text(1, "up")
-        pid = rig.rank(1)["pid"]
+        pid = rig.pid_of(1)
         rig.agents[1].process.kill()
         rig.exit_code(1)
         rig.wait(lambda: not Path(f"/proc/{pid}").exists(), "its rank died with it")
@@ -384,7 +384,7 @@ def test_a_restart_takes_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         rig.wait(lambda: all(rig.text(slot).count("up") == 2 for slot in (0, 1)))
         rig.wait(lambda: len(rig.ranks(1)) == 4, "that they were started")
         spoke = rig.report(0)["seq"]
-        os.kill(rig.ranks(1)[3]["pid"], signal.SIGKILL)
+        os.kill(rig.pid_of(3, 1), signal.SIGKILL)
         rig.wait(lambda: rig.ended(3, attempt=1), "a break cannot")
         rig.wait(lambda: rig.report(0)["seq"] > spoke, "nor what rank 0's agent knows of progress then")
         before = {slot: rig.report(slot)["seq"] for slot in (0, 1)}

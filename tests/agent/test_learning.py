@@ -45,7 +45,7 @@ def installed(folder: Path) -> str:
 
 def kill(rig: Rig, attempt: int) -> None:
     rig.wait(lambda: rig.running(0, attempt=attempt))
-    os.kill(rig.ranks(attempt)[0]["pid"], signal.SIGKILL)
+    os.kill(rig.pid_of(0, attempt), signal.SIGKILL)
     rig.wait(lambda: rig.ended(0, attempt=attempt))
 
 
@@ -61,7 +61,8 @@ def test_what_the_script_imports_is_imported_ahead_of_the_next_start(tmp_path: P
         assert "ranked is not imported ahead: ranked reads LOCAL_RANK while it is imported" in rig.text(0)
         rig.wait(lambda: (rig.report(0).get("forks") or {}).get("learned") == ["large"])
         modules = "large.lazy,trainjob.torch.position"
-        assert rig.report(0)["forks"] == {"ranks": 1, "why": None, "learned": ["large"], "modules": modules}
+        known = {"ranks": 1, "why": None, "learned": ["large"], "modules": modules}
+        rig.wait(lambda: rig.report(0)["forks"] == known, f"it tells {known}")
         kill(rig, 1)
         rig.run(2)
         rig.wait_text(0, "rank 0 attempt 2 has large large.lazy trainjob.torch.position and no more")
@@ -110,7 +111,8 @@ def test_who_was_in_no_attempt_imports_ahead_what_others_have_learned(tmp_path: 
         said = rig.text(0)
         assert "ranked is not imported ahead: ranked reads LOCAL_RANK" in said
         assert "opens is not imported ahead: what was imported opened socket" in said
-        assert rig.report(0)["forks"] == {"ranks": 1, "why": None, "learned": ["large"], "modules": TOLD}
+        known = {"ranks": 1, "why": None, "learned": ["large"], "modules": TOLD}
+        rig.wait(lambda: rig.report(0)["forks"] == known, f"it tells {known}")
         kill(rig, 1)
         rig.run(2)
         rig.wait_text(0, f"rank 0 attempt 2 {HAS}")
@@ -177,7 +179,7 @@ def test_what_may_not_be_learned_here_is_not_taken_from_others(
     with told_before_its_first_rank(tmp_path, learned, script, **spec) as rig:
         begin(rig)
         rig.wait_text(0, "rank 0 attempt 1 has and no more")
-        assert rig.report(0)["forks"]["ranks"] == 1, rig.everything()
+        rig.wait(lambda: (rig.report(0).get("forks") or {}).get("ranks") == 1, "it tells of a fork")
 
 
 def test_what_another_could_import_and_this_one_cannot_costs_no_fork(tmp_path: Path) -> None:
@@ -187,5 +189,5 @@ def test_what_another_could_import_and_this_one_cannot_costs_no_fork(tmp_path: P
     with rig:
         begin(rig)
         rig.wait_text(0, "rank 0 attempt 1 has and no more")
-        assert rig.report(0)["forks"]["ranks"] == 1, rig.everything()
+        rig.wait(lambda: (rig.report(0).get("forks") or {}).get("ranks") == 1, "it tells of a fork")
         assert "what was learned is not imported ahead: it ended with exit code 3" in rig.text(0)

@@ -31,7 +31,7 @@ def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
         rig.run(1)
         rig.wait_text(0, "rank 1 is a fork in attempt 1")
         rig.wait(lambda: rig.running(0, 1, attempt=1))
-        os.kill(rig.ranks(1)[1]["pid"], signal.SIGKILL)
+        os.kill(rig.pid_of(1, 1), signal.SIGKILL)
         rig.wait(lambda: rig.ended(1, attempt=1))
         assert (rig.ranks(1)[1]["kind"], rig.ranks(1)[1]["signal"]) == (contract.END_SIGNAL, signal.SIGKILL)
         rig.run(2)
@@ -49,7 +49,7 @@ def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) 
         rig.wait(lambda: rig.running(0, 1, attempt=1))
         rig.wait(lambda: len(children_of(rig)) == 3, "the parent, and two forks that wait")
         waited = children_of(rig)
-        os.kill(rig.ranks(1)[1]["pid"], signal.SIGKILL)
+        os.kill(rig.pid_of(1, 1), signal.SIGKILL)
         rig.run(2)
         rig.wait(lambda: rig.running(0, 1, attempt=2))
         assert {rank["pid"] for rank in rig.ranks(2).values()} <= set(waited)
@@ -77,7 +77,7 @@ def test_parent_and_forks_end_with_their_agent(tmp_path: Path, struck: str) -> N
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
         assert len(parents_of(rig)) >= 1
-        pids = [rank["pid"] for rank in rig.ranks(1).values()]
+        pids = [rig.pid_of(number, 1) for number in rig.ranks(1)]
         if struck == "agent":
             rig.agents[0].process.kill()
         else:

@@ -76,7 +76,7 @@ def test_a_stopped_rank_is_told_where_it_is_and_so_is_its_going_on(tmp_path: Pat
     with Rig(tmp_path, script=TRAINS, entry=QUICK) as rig:
         rig.run(1)
         rig.wait_text(1, "pid ")
-        pid = rig.wait(lambda: rig.ranks().get(1), "its agent has told of it")["pid"]
+        pid = rig.pid_of(1)
         os.kill(pid, signal.SIGSTOP)
         try:
             rig.wait_text(1, f"rank 1: its process {pid} is stopped (SIGSTOP, or Ctrl-Z)")

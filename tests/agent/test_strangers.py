@@ -135,7 +135,7 @@ def test_more_connections_than_it_has_descriptors_take_nothing_from_the_job(site
             open_ones.enter_context(closing(site.stranger()))
         site.goes_on()
         assert site.open_descriptors() < DESCRIPTORS * 3 // 4
-        os.kill(site.rig.rank(1)["pid"], 9)
+        os.kill(site.rig.pid_of(1), 9)
         site.rig.wait(lambda: site.rig.ended(1, attempt=1), "killed")
         for _ in range(MANY):
             open_ones.enter_context(closing(site.stranger()))

@@ -368,9 +368,13 @@ class Rig:
         """Whether some agent says so."""
         return any(r["completed"] for r in self.coordinator.reports.values())
 
+    def pid_of(self, number: int, attempt: int | None = None) -> int:
+        """Of a rank's process, as soon as its agent has told it: what the rank prints may be here before."""
+        return int(self.wait(lambda: self.ranks(attempt).get(number, {}).get("pid"), f"the pid of rank {number}"))
+
     def kill_rank(self, number: int, how: int = signal.SIGKILL) -> None:
         """A signal to a rank's process."""
-        os.kill(self.rank(number)["pid"], how)
+        os.kill(self.pid_of(number), how)
 
     def wait_text(self, slot: int, text: str, timeout_s: float = HANG_S) -> None:
         """Until an agent's output has this."""
