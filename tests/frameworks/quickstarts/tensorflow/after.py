@@ -36,4 +36,4 @@ while epoch < 4:
     loss = train_step(next(batches))
     epoch.assign_add(1)
     manager.save()
-    trainjob.report({"loss": float(loss)}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=int(epoch))
+    trainjob.report({"loss": float(loss)}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=epoch.numpy())
