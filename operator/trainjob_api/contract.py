@@ -505,6 +505,8 @@ HANG_DEFAULT: Literal["Restart", "Report", "Off"] = "Report"
 TRACKERS = ("csv", "tensorboard", "mlflow", "wandb")
 """What spec.tracking and `--track` name, as KIND or KIND=WHERE."""
 TRACKERS_OF_FILES = TRACKERS[:2]
+TRACKING_LIMIT, TRACKED_LIMIT = 500, 8
+"""Characters of a word of spec.tracking, and how many there may be."""
 TRACKING_PATTERN = f"^({'|'.join(TRACKERS)})(=[^\\x00-\\x1f\\x7f]+)?$"
 """Such a word is an argument of a program, and stands in the log as one line."""
 TRACKERS_NO_FOLDER = f"^(({'|'.join(TRACKERS_OF_FILES)})=[^/]|mlflow=[.~])"

@@ -237,6 +237,9 @@ class Elastic(Model):
     )
 
 
+Tracker = Annotated[str, Field(max_length=contract.TRACKING_LIMIT, pattern=contract.TRACKING_PATTERN)]
+
+
 class TrainJobSpec(Model):
     """What is to run and how it comes back."""
 
@@ -257,9 +260,9 @@ class TrainJobSpec(Model):
     failure_policy: FailurePolicy = Field(FailurePolicy(), description="How many failures the job may survive.")
     hang: Hang = Field(Hang(), description="What happens when no step comes any more, or a rank's process is stopped.")
     runtime: Runtime = Field(Runtime(), description="The in-pod runtime.")
-    tracking: list[Annotated[str, Field(max_length=500, pattern=contract.TRACKING_PATTERN)]] = Field(
+    tracking: list[Tracker] = Field(
         default_factory=list,
-        max_length=8,
+        max_length=contract.TRACKED_LIMIT,
         json_schema_extra={"x-kubernetes-list-type": "set"},
         description="Experiment trackers that rank 0's agent feeds with the job's reports: csv, tensorboard (=FOLDER), "
         "mlflow (=URI), wandb (=PROJECT), for example [mlflow=http://mlflow:5000]. Edits take effect while "

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from support.virtual_time import EPOCH
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents import report_fields
 from trainjob_operator.agents.report_fields import RANKS_LIMIT
 from trainjob_operator.agents.reports import BadReport, parse_report, read_report
@@ -203,12 +204,26 @@ def test_a_report_is_bounded_before_it_is_looked_at() -> None:
         {"do": "x" * 100_000},
         {f"field-{n}": 1 for n in range(1000)},
         {"n" * 1000: 1},
+        {"tracking": ["csv"] * 9},
+        {"tracking": ["c" * 501]},
+        {"tracking": [["csv"]]},
+        {"tracking": [1.0]},
     ],
 )
 def test_what_is_no_instruction_of_ours_counts_as_not_acknowledged(acknowledged: dict[str, Any]) -> None:
     assert read_report({**WHOLE, "acknowledged": acknowledged}).acknowledged is None
     ours = {"do": "run", "attempt": 1, "grace_s": 0.0, "reason": "r" * 1024, "secret": None}
     assert read_report({**WHOLE, "acknowledged": ours}).acknowledged == ours
+
+
+def test_trackers_can_be_acknowledged() -> None:
+    """Else the operator would answer at once, again and again."""
+    longest = [f"mlflow={number}".ljust(contract.TRACKING_LIMIT, "m") for number in range(contract.TRACKED_LIMIT)]
+    template = {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}
+    spec = {"tracking": longest, "checkpoint": {"storage": "/c"}, "template": template}
+    job = TrainJob.model_validate({"metadata": {"name": "a"}, "spec": spec})
+    told = {"do": "run", "attempt": 1, "tracking": list(job.spec.tracking)}
+    assert read_report({**WHOLE, "acknowledged": told}).acknowledged == told
 
 
 def test_only_a_text_with_something_to_replace_is_looked_at_by_character(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,14 +94,16 @@ def first(count: int) -> BeforeValidator:
 
 
 def instruction(value: Any) -> Any:
-    """An instruction as ours are: short, flat but for the workers that are to go. What is none of them counts as not
-    acknowledged.
+    """An instruction as ours are: short, flat but for the workers that are to go and the trackers that are fed. What is
+    none of them counts as not acknowledged.
     """
     if not isinstance(value, dict):
         return value
     tables = [part for part in value.values() if isinstance(part, dict)]
-    flat = {name: part for name, part in value.items() if not isinstance(part, dict)}
-    good = len(tables) <= 1 and _is_flat(flat, WORD_FIELDS) and all(_is_flat(t, contract.LEAVING_LIMIT) for t in tables)
+    lists = [part for part in value.values() if isinstance(part, list)]
+    flat = {name: part for name, part in value.items() if not isinstance(part, dict | list)}
+    good = len(tables) <= 1 and len(lists) <= 1 and _is_flat(flat, WORD_FIELDS)
+    good = good and all(_is_flat(t, contract.LEAVING_LIMIT) for t in tables) and all(map(_are_words, lists))
     if not good or not all(len(name) <= NAME_LIMIT for name in value):
         return None
     # All agents of an attempt acknowledge nearly the same, for as long as their polls are open: one copy of each word.
@@ -113,6 +115,13 @@ def _is_flat(table: dict[str, Any], limit: int) -> bool:
         len(name) <= NAME_LIMIT
         and (len(text) <= 2 * contract.MESSAGE_LIMIT if isinstance(text, str) else isinstance(text, _SCALARS))
         for name, text in table.items()
+    )
+
+
+def _are_words(found: list[Any]) -> bool:
+    """As spec.tracking has them."""
+    return len(found) <= contract.TRACKED_LIMIT and all(
+        isinstance(word, str) and len(word) <= contract.TRACKING_LIMIT for word in found
     )
 
 
