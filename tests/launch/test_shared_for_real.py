@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -119,10 +118,9 @@ def test_a_job_that_is_stopped_does_not_wait_for_its_imports(machine: Machine) -
     job = machine.start(*machine.words("a"))
     wait_until(lambda: machine.imports == 1)
     job.send_signal(signal.SIGINT)
-    began = time.monotonic()
     job.communicate(timeout=HANG_S)
     assert job.returncode == contract.CLI_INTERRUPTED and not machine.parents()
-    assert began and not machine.trains()
+    assert not machine.trains()
 
 
 def test_what_is_imported_ahead_is_not_old(machine: Machine) -> None:

@@ -274,7 +274,7 @@ def _own_names() -> List[str]:
     return [
         name
         for name, module in list(sys.modules.items())
-        if name in _MAIN or (name not in imported.ahead and _is_own(name, module))
+        if (name in _MAIN or name not in imported.ahead) and _is_own(name, module)
     ]
 
 

@@ -52,7 +52,7 @@ class Keeper:
             kept = note.find()
             if kept is not None and kept.id == self._silent:
                 return None
-            why = note.why_gone() if kept is None else likeness.why_not(kept, self._wish(launch))
+            why = note.why_gone() if kept is None else likeness.why_not(kept, Wish.of(launch, self._runtime))
             if kept is not None and why is None:
                 return taking.taken(note.door(kept), line.patience(kept.age_s), launch, output)
         except (ConnectionError, FileNotFoundError):
@@ -94,7 +94,7 @@ class Keeper:
             return "it needs Linux"
         if not self._launches:
             return "no worker was started"
-        wish = self._wish(self._launches[-1])
+        wish = Wish.of(self._launches[-1], self._runtime)
         why = wish.why_none()
         if why is not None:
             return why
@@ -110,11 +110,6 @@ class Keeper:
                 _end(old)
             _begin(folder, wish, seconds, learned)
         return None
-
-    def _wish(self, launch: Launch) -> Wish:
-        words = list(launch.words)
-        words = words[words.index("--") + 1 :]
-        return Wish(words, launch.environment, launch.working_dir, self._runtime.prefork, self._runtime.preload)
 
     def _learned(self, wish: Wish) -> tuple[str, ...]:
         """What the script has imported beyond what was imported ahead."""

@@ -18,7 +18,9 @@ from trainjob.agent.processes import accelerators, memory, rank_command
 from trainjob.agent.warm import choice
 from trainjob.agent.warm.reading import Reading
 from trainjob.launch.local.kept.note import Note
+from trainjob.launch.local.process import Launch
 from trainjob_api import command
+from trainjob_api.v1alpha1 import Runtime
 
 _OF_NO_LIBRARY = re.compile(
     r"(?:TRAINJOB|PET|TORCHELASTIC|SSH|TMUX|TERM|KONSOLE|ITERM|VTE|XDG_SESSION)_\w*"
@@ -52,6 +54,13 @@ class Wish:
         self.words, self.working_dir = words, working_dir
         self.reading = Reading(words, working_dir, prefork, preload)
         self._pod, self._prefork = pod, prefork
+
+    @classmethod
+    def of(cls, launch: Launch, runtime: Runtime) -> Wish:
+        """Of the job whose worker is started so."""
+        words = list(launch.words)
+        words = words[words.index("--") + 1 :]
+        return cls(words, launch.environment, launch.working_dir, runtime.prefork, runtime.preload)
 
     @property
     def environ(self) -> dict[str, str]:

@@ -80,9 +80,7 @@ class Shared:
 
     def _one_for(self, launch: Launch) -> _Made | None:
         """Begun for the first that asks; None: it would be of no use to this one. Raises OSError."""
-        words = list(launch.words)
-        words = words[words.index("--") + 1 :]
-        wish = Wish(words, launch.environment, launch.working_dir, self._runtime.prefork, self._runtime.preload)
+        wish = Wish.of(launch, self._runtime)
         environ = wish.environ_of_job(self._processes)
         with self._mutex:
             if self._never:
@@ -93,7 +91,7 @@ class Shared:
                     return None
                 self._made = self._begun(wish, environ)
                 self._never = False
-            same = self._made.place == (tuple(words), environ, launch.working_dir)
+            same = self._made.place == (tuple(wish.words), environ, launch.working_dir)
             return self._made if same else None
 
     def _begun(self, wish: Wish, environ: dict[str, str]) -> _Made:
