@@ -36,6 +36,7 @@ import logging  # noqa: E402
 import multiprocessing  # noqa: E402
 import pickle  # noqa: E402
 import random  # noqa: E402
+import re  # noqa: E402
 import resource  # noqa: E402
 import signal  # noqa: E402
 import subprocess  # noqa: E402
@@ -87,7 +88,7 @@ def status_lines(*names):
 
 def proc(name):
     with open(f"/proc/self/{name}", "rb") as file:
-        return file.read().decode().replace(str(os.getppid()), "AGENT")
+        return re.sub(rf"(^|[=\0]){os.getppid()}(?=\0|$)", r"\1AGENT", file.read().decode())
 
 
 def double(number):
@@ -198,7 +199,7 @@ def observed():
         "limits": [sys.getrecursionlimit(), sys.getswitchinterval(), sys.float_repr_style],
         "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__, sys.gettrace() is None],
         "frames": len(inspect.stack()),
-        "environ": {k: v.replace(str(os.getppid()), "AGENT") for k, v in sorted(os.environ.items())},
+        "environ": {k: "AGENT" if v == str(os.getppid()) else v for k, v in sorted(os.environ.items())},
         "environ of C": [(libc.getenv(name) or b"").decode() for name in (b"RANK", b"TRAINJOB_ROOM", b"PATH")],
         "environ of proc": sorted(filter(None, proc("environ").split("\0"))),
         "command line of proc": proc("cmdline"),

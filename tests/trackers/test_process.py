@@ -221,7 +221,7 @@ def test_reports_wait_on_storage_for_a_tracker_that_falls_behind(
     for position in range(1, 31):
         place.report(1, position)
         assert feeding.look(1)
-    until(lambda: [row[2] for row in place.written if row[0] == "quick"] == list(range(1, 31)))
+    until(lambda: feeding.look(1) and [row[2] for row in place.written if row[0] == "quick"] == list(range(1, 31)))
     place.report(2, 31)
     after = threading.Timer(0.2, Slow.takes.set)
     after.start()
