@@ -2,11 +2,11 @@
 
     PYTHONPATH=tests python -m benchmarks.kills [--kills N] [--every N]
 
-Prints a row after every N kills: sums over the job's agents, over their warm parents and over their storage children,
-and the median time from a kill to the next step on all ranks. Ends with 1 if descriptors, threads, processes or zombies
-grew: if the smallest value in the last third of the rows is larger than the smallest in the first third. That takes
-three rows at least, and fewer are refused. Resident memory is not judged: the last lines say how many KiB each kill
-added.
+Prints a row after every N kills: sums over the job's agents, over their warm parents (and what these were forked from)
+and over their storage children, and the median time from a kill to the next step on all ranks. Ends with 1 if
+descriptors, threads, processes or zombies grew: if the smallest value in the last third of the rows is larger than the
+smallest in the first third. That takes three rows at least, and fewer are refused. Resident memory is not judged: the
+last lines say how many KiB each kill added.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Count:
     warm_kib: int
     storage_kib: int
     children: int
-    """Of agents: ranks, warm parents, forks that wait, stores; zombies among them."""
+    """Of agents: ranks, warm parents, forks that wait, stores. And what stands between agents and the command. Zombies
+    are among them.
+    """
     zombies: int
     shm: int
     """Files in /dev/shm, of the whole machine."""
@@ -95,14 +97,15 @@ def processes() -> Iterator[Process]:
 def count(root: int, kills: int) -> Count:
     """Of the job that this process runs."""
     seen = list(processes())
-    agents = [each for each in seen if each.parent == root and AGENT in each.words]
-    children = [each for each in seen if each.parent in {agent.pid for agent in agents}]
+    agents, above = found_below(root, seen)
+    of_agent = [[each for each in seen if each.parent == agent.pid] for agent in agents]
     warm = [
         min(born, key=lambda each: each.born)
-        for agent in agents
-        if (born := [each for each in children if each.parent == agent.pid and contract.WARM.encode() in each.words])
+        for children in of_agent
+        if (born := [each for each in children if contract.WARM.encode() in each.words])
     ]
-    of_agents, of_warm = _sum(agents), _sum(warm)
+    children = [*above, *(each for children in of_agent for each in children)]
+    of_agents, of_warm = _sum(agents), _sum([*above, *warm])
     storage = [each for each in children if STORAGE in each.words]
     return Count(
         kills,
@@ -113,6 +116,20 @@ def count(root: int, kills: int) -> Count:
         sum(each.zombie for each in children),
         len(os.listdir("/dev/shm")),
     )
+
+
+def found_below(root: int, seen: Sequence[Process]) -> tuple[list[Process], list[Process]]:
+    """(its agents, what stands between it and them)."""
+    agents, above, parents = [], [], [root]
+    while parents:
+        children = [each for each in seen if each.parent in parents]
+        agents += [each for each in children if AGENT in each.words]
+        others = [each for each in children if AGENT not in each.words]
+        above += others
+        parents = [each.pid for each in others]
+    if not agents:
+        raise RuntimeError(f"process {root} has no agent: `tj run` has ended, or starts its agents in another way")
+    return agents, above
 
 
 def _sum(group: Sequence[Process]) -> tuple[int, int, int]:

@@ -105,3 +105,20 @@ def test_a_measurement_prints_its_figure_and_keeps_every_sample(tmp_path: Path) 
     content = json.loads(kept.read_text())
     assert len(content["figures"]["help"][0]["samples"]) == 5
     assert content["machine"]["python"]
+
+
+def test_what_stands_between_a_job_and_its_agents_is_counted_too() -> None:
+    code = (
+        "from benchmarks.kills import AGENT, Process, found_below\n"
+        "def process(pid, parent, word): return Process(pid, parent, False, pid, [word])\n"
+        "seen = [process(2, 1, b'kept'), process(3, 2, b'between'), process(4, 3, AGENT), process(5, 4, b'rank'),\n"
+        "    process(6, 1, AGENT), process(7, 9, AGENT)]\n"
+        "agents, above = found_below(1, seen)\n"
+        "print([each.pid for each in agents], [each.pid for each in above])\n"
+        "try: found_below(5, seen)\n"
+        "except RuntimeError as error: print(error)"
+    )
+    assert run(code).splitlines() == [
+        "[6, 4] [2, 3]",
+        "process 5 has no agent: `tj run` has ended, or starts its agents in another way",
+    ]
