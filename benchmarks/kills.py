@@ -4,8 +4,8 @@
 
 Prints a row after every N kills: sums over the job's agents, over their warm parents (and what these were forked from)
 and over their storage children, and the median time from a kill to the next step on all ranks. Ends with 1 if
-descriptors, threads, processes or zombies grew: if the smallest value in the last third of the rows is larger than the
-smallest in the first third. That takes three rows at least, and fewer are refused. Resident memory is not judged: the
+descriptors, threads, processes or zombies grew (see `grown`): the last third of the rows is held against the first
+third. That takes three rows at least, and fewer are refused. Resident memory is not judged: the
 last lines say how many KiB each kill added.
 """
 
@@ -73,11 +73,15 @@ class Count:
 
 
 def grown(counts: Sequence[Count]) -> list[str]:
-    """What must not grow, and did. A single row may have a connection more, or a process that is just ending."""
+    """What must not grow, and did. A single row may have a connection more, or a process that is just ending. Threads
+    of agents are those of pools, which fill up as the machine is busy: they have grown where the smallest value is
+    above all that there were at first.
+    """
     third = -(-len(counts) // 3)
     found = []
     for name in ("agent_fds", "agent_threads", "warm_fds", "warm_threads", "children", "zombies"):
-        first, last = (min(getattr(each, name) for each in rows) for rows in (counts[:third], counts[-third:]))
+        before, after = ([getattr(each, name) for each in rows] for rows in (counts[:third], counts[-third:]))
+        first, last = (max if name == "agent_threads" else min)(before), min(after)
         if last > first:
             found.append(f"{name}: {first} -> {last}")
     return found

@@ -122,3 +122,13 @@ def test_what_stands_between_a_job_and_its_agents_is_counted_too() -> None:
         "[6, 4] [2, 3]",
         "process 5 has no agent: `tj run` has ended, or starts its agents in another way",
     ]
+
+
+def test_what_kills_leave_behind_is_told_from_what_comes_and_goes() -> None:
+    code = (
+        "from benchmarks.kills import Count, grown\n"
+        "def row(fds, threads): return Count(0, fds, threads, 1, 1, 1, 1, 1, 1, 0, 0)\n"
+        "print(grown([row(51, 16), row(53, 18), row(51, 17), row(51, 17), row(54, 18), row(51, 17)]))\n"
+        "print(grown([row(51, 16), row(52, 18), row(52, 19), row(52, 20), row(52, 21), row(53, 22)]))"
+    )
+    assert run(code).splitlines() == ["[]", "['agent_fds: 51 -> 52', 'agent_threads: 18 -> 21']"]
