@@ -202,14 +202,14 @@ def test_the_server_hears_that_the_client_broke_off() -> None:
 
 
 def test_a_server_that_is_not_there_resets_the_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        nobody = f"127.0.0.1:{chosen.getsockname()[1]}"
-    with (
-        relay(nobody, 0.002, 40) as (_, address),
-        socket.create_connection(address, HANG_S) as client,
-        pytest.raises(ConnectionResetError),
-    ):
-        client.recv(16)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens there
+        with (
+            relay(f"127.0.0.1:{taken.getsockname()[1]}", 0.002, 40) as (_, address),
+            socket.create_connection(address, HANG_S) as client,
+            pytest.raises(ConnectionResetError),
+        ):
+            client.recv(16)
 
 
 def test_it_ends_with_its_stdin_and_its_connections_with_it() -> None:

@@ -5,12 +5,12 @@ lines differ. Each is what the framework's own first page shows, with data made 
 from __future__ import annotations
 
 import difflib
-import socket
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from cluster.ports import free_port
 from support.spoken import said
 from trainjob import Result
 
@@ -59,9 +59,7 @@ def is_there(library: str) -> bool:
 
 def alone() -> dict[str, str]:
     """As the framework's own launcher starts one process."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = str(found.getsockname()[1])
+    port = str(free_port())
     torch = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     slurm = {"JOB_ID": "1", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "STEP_NODELIST": "localhost"}
     jax = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", **{f"SLURM_{name}": value for name, value in slurm.items()}}

@@ -37,10 +37,14 @@ async def ended(keeping: asyncio.Task[None]) -> None:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    thresholds = gc.get_threshold()
+    """For later tests too: what was frozen when tests were collected is that again."""
+    thresholds, frozen = gc.get_threshold(), gc.get_freeze_count()
     yield
     gc.unfreeze()
     gc.set_threshold(*thresholds)
+    if frozen:
+        gc.collect()
+        gc.freeze()
 
 
 def test_a_cycle_goes_with_the_next_look() -> None:

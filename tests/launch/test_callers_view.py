@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 TRAINING = """
 import os, signal
 from trainjob import DataParallelTrainer, RunConfig, ScalingConfig, TrainingFailedError, report
@@ -39,7 +41,7 @@ def main(loop, workers):
 def _stderr(folder: Path, call: str) -> tuple[int, str]:
     (folder / "script.py").write_text(f"{TRAINING}\nif __name__ == '__main__':\n    {call}\n")
     done = subprocess.run(
-        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     return done.returncode, done.stderr
 

@@ -20,6 +20,8 @@ from trainjob_api.warm_messages import TO_KEPT, Take, Took, packet
 
 pytestmark = pytest.mark.slow
 
+TIME = "20s"
+"""Of a process that is to end by itself: enough for its imports on a busy machine."""
 SCRIPT = """
 import os, sys, time, trainjob
 import noting
@@ -130,7 +132,7 @@ def test_it_is_listed_and_ended_and_jobs_go_on(machine: Machine) -> None:
 
 
 def test_it_ends_by_itself(machine: Machine) -> None:
-    assert machine.run("first", keep="5s")[0] == contract.CLI_OK  # enough for its imports on a busy machine
+    assert machine.run("first", keep=TIME)[0] == contract.CLI_OK
     wait_until(lambda: machine.imports == 2 and not machine.kept() and not machine.sockets())
     assert "kept warm" not in machine.tj("list")[2]
     code, _, err = machine.run("second", keep="1s")
@@ -157,7 +159,7 @@ def test_an_import_that_never_ends_ends_with_its_time(machine: Machine) -> None:
         "\nimport time\nif 'trainjob-run-' not in os.environ.get('TMPDIR', ''):\n    time.sleep(600)\n"  # in no job's
     )
     machine.module.write_text(machine.module.read_text() + hangs)
-    code, _, err = machine.run("first", keep="5s")
+    code, _, err = machine.run("first", keep=TIME)
     assert code == contract.CLI_OK and "a warm process stays" in err
     wait_until(lambda: machine.imports == 2 and not machine.kept())
     code, _, err = machine.run("second", keep="1s")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import spoken
+from support.patience import HANG_S
 from trainjob import DataParallelTrainer, TorchConfig, TorchTrainer
 
 POISON = """
@@ -51,7 +52,7 @@ def said(here: Path, workers: int) -> str:
     (here / "main.py").write_text(MAIN)
     roots = [entry for entry in sys.path if entry.endswith(("/operator", "/worker-image"))]
     path = os.pathsep.join([str(poisoned.parent), *roots])
-    shown = spoken.said(["main.py", str(workers)], here, limit_s=150, PYTHONPATH=path)
+    shown = spoken.said(["main.py", str(workers)], here, limit_s=HANG_S, PYTHONPATH=path)
     assert not (here / "imported").exists(), (here / "imported").read_text()
     assert "torch here: False" in shown, shown
     return shown

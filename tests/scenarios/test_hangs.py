@@ -4,9 +4,6 @@ but told of, where it is not.
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from support.scenario import Stage
@@ -17,7 +14,7 @@ from trainjob_api.v1alpha1 import Hang, TrainJob
 pytestmark = pytest.mark.slow
 
 STEPS = """
-import os, sys, time, trainjob
+import os, signal, sys, time, trainjob
 notes, context = sys.argv[1], trainjob.get_context()
 found = trainjob.get_checkpoint()
 def load_batch():
@@ -25,7 +22,6 @@ def load_batch():
         pass
 for step in range(found.to_dict()["step"] + 1 if found else 0, 6):
     if step == 3 and context.rank == 1 and (context.get_attempt() == 1 or os.path.exists(os.path.join(notes, "always"))):
-        open(os.path.join(notes, f"pid-{os.getpid()}"), "w").close()
         load_batch()
     trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
 """
@@ -61,12 +57,8 @@ def test_by_default_it_is_told_and_goes_on_when_it_can(stage: Stage) -> None:
 
 
 def test_with_restart_a_stopped_rank_is_replaced_without_waiting_for_the_limit(stage: Stage) -> None:
-    def listen(event: LocalEvent) -> None:
-        for path in stage.notes.glob("pid-*"):
-            path.unlink()
-            os.kill(int(path.name[4:]), signal.SIGSTOP)
-
-    told = stage.run(job(stage, action="Restart", after_seconds=3600), listen)
+    stops = STEPS.replace("        load_batch()\n", "        os.kill(os.getpid(), signal.SIGSTOP)\n")
+    told = stage.run(job(stage, stops, action="Restart", after_seconds=3600))
     failure = told.status.last_failure
     assert told.status.holds("Complete") and failure is not None, told.text()
     assert failure.rank == 1 and "is stopped" in failure.message, told.text()

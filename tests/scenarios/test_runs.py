@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,15 @@ from support.scenario import Stage
 from pathlib import Path
 if __name__ == "__main__":
     stage = Stage(Path(sys.argv[1]))
-    told = stage.run(stage.job(*sys.argv[2:]), lambda event: event.kind != "status" and print(event.text, flush=True))
+    job = stage.job(*sys.argv[3:], script=Path(sys.argv[2]))
+    told = stage.run(job, lambda event: event.kind != "status" and print(event.text, flush=True))
     sys.exit(130 if told.outcome.interrupted else 0 if told.status.holds("Complete") else 10)
 """
 
 
-def launcher(stage: Stage, *arguments: str) -> subprocess.Popen[bytes]:
+def launcher(
+    stage: Stage, *arguments: str, script: Path = COUNT, out: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """`run_job` in a process of its own, that can be killed."""
     roots = [
         str(Path(__file__).parents[1]),
@@ -39,11 +41,18 @@ def launcher(stage: Stage, *arguments: str) -> subprocess.Popen[bytes]:
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(roots), "TMPDIR": str(stage.root / "tmp")}
     return subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, str(stage.root), *arguments],
+        [sys.executable, "-c", LAUNCHER, str(stage.root), str(script), *arguments],
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=out,
         stderr=subprocess.PIPE,
     )
+
+
+def changed(stage: Stage, name: str, first: str) -> Path:
+    """count.py with lines before it."""
+    path = stage.root / name
+    path.write_text(first + COUNT.read_text().replace("from __future__ import annotations\n", ""))
+    return path
 
 
 def wait_for_step(stage: Stage, step: int) -> None:
@@ -142,16 +151,20 @@ def test_ctrl_c_stops_cleanly_and_stores_what_was_acknowledged(stage: Stage) -> 
 
 
 def test_a_second_ctrl_c_ends_at_once(stage: Stage) -> None:
-    process = launcher(stage, "--steps", "100000", "--pause", "0.02")
+    # Ranks that do not end: the first Ctrl-C is still being followed when the second one comes.
+    script = changed(stage, "stays.py", "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
+    process = launcher(stage, "--steps", "100000", "--pause", "0.02", script=script, out=subprocess.PIPE)
+    assert process.stdout is not None
     try:
         wait_for_step(stage, 2)
         process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
+        assert any(line.startswith(b"stopping: ") for line in process.stdout)  # it has been heard
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=HANG_S)
+        out, said = process.communicate(timeout=HANG_S)
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
+    assert b"killing the workers" in out
     wait_until(lambda: not left_behind(stage.root))
 
 
@@ -236,10 +249,8 @@ def test_a_listener_that_fails_stops_the_job_and_its_error_goes_through(stage: S
         if event.kind == "line":
             raise ZeroDivisionError("mine")
 
-    job = stage.job("--steps", "100000", "--pause", "0.05", script=stage.root / "talk.py")
-    (stage.root / "talk.py").write_text(
-        "print('hello', flush=True)\n" + COUNT.read_text().replace("from __future__ import annotations\n", "")
-    )
+    script = changed(stage, "talk.py", "print('hello', flush=True)\n")
+    job = stage.job("--steps", "100000", "--pause", "0.05", script=script)
     with pytest.raises(ZeroDivisionError):
         stage.run(job, listen)
     assert processes_of(stage.root) == []

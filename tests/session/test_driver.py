@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import HANG_S
+
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here, for a stand-in of the driver")
 
 STAND_INS = {
@@ -54,7 +56,7 @@ def test_a_driver_that_is_loaded_may_be_forked_until_it_is_used(
     source, library = tmp_path / "driver.c", tmp_path / name
     source.write_text(text)
     build = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", str(library), str(source)]
-    subprocess.run(build, check=True, timeout=60)
+    subprocess.run(build, check=True, timeout=HANG_S)
     asked = [sys.executable, "-c", ASKS, str(library), begins]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.splitlines() == [f"{loaded}, {loaded}", f"{used}, {used}"], done.stderr

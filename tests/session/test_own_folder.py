@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,24 @@ def test_whatever_is_done_in_it_is_done_to_it_alone(kept: Path, deed: Callable[[
     deed(Path(made.path))
     assert read(kept) == FILES
     assert all(stat.S_IMODE((kept / name).stat().st_mode) == 0o444 for name in FILES)
+    assert not made.is_as_it_was()
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_it_is_noticed_within_a_tick_of_the_clock_too(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, deed: Callable[[Path], None]
+) -> None:
+    """Where the kernel's clock for files stands still between the copy and the write."""
+    stands, look = time.time_ns(), own_folder._look
+
+    def looked(path: str, follow: bool) -> own_folder.Look:
+        inode, *times = look(path, follow)
+        return (inode, min(times[0], stands), min(times[1], stands))
+
+    monkeypatch.setattr(own_folder, "_look", looked)
+    made = OwnFolder(object, str(kept), NAMES, expendable=True)
+    assert made.is_as_it_was()
+    deed(Path(made.path))
     assert not made.is_as_it_was()
 
 

@@ -82,7 +82,7 @@ def test_the_exit_code_is_the_scripts(tmp_path: Path, ending: str, code: int) ->
     _write(tmp_path, "train.py", f"import os, sys\n{ending}\n")
     with FakeAgent(tmp_path / "job", 1) as agent:
         assert run_ranks(agent, ["train.py"], tmp_path)[0].code == code
-        assert agent.rank_errors == []
+    assert agent.rank_errors == []
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ import sys, trainjob
 from trainjob import collective
 context = trainjob.get_context()
 rank = context.get_world_rank()
-collective.barrier(timeout_s=60)
+collective.barrier(timeout_s=600)
 got = collective.broadcast_from_rank_zero({"lr": 0.1} if rank == 0 else None)
 trainjob.report({"rank": rank}, step=1, checkpoint=trainjob.Checkpoint.from_dict({"by": rank}) if rank == 1 else None)
 print(rank, context.get_world_size(), got, trainjob.get_checkpoint().to_dict())

@@ -143,7 +143,7 @@ def test_objects_of_the_scripts_own_classes_come_back_from_spawned_processes(tmp
             number: int
         if __name__ == "__main__":
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                print(pool.map_async(Item, [1, 2]).get(60))
+                print(pool.map(Item, [1, 2]))
         """,
     )
     warm = run_warm(["train.py"], tmp_path, preload=["multiprocessing.pool"])

@@ -13,14 +13,17 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.patience import HANG_S
 from trainjob_api import contract, wire
 from trainjob_api.rank_messages import FROM_RANK
 
-WAIT_S = 60.0
+WAIT_S = HANG_S / 2
 
 
 def plain(word: Any) -> Any:
@@ -72,20 +75,25 @@ class FakeAgent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for sock in [self._listener, *self._sockets]:
-            # shutdown wakes the threads that read; close alone would leave them.
-            try:
+        # shutdown wakes the threads that read; close alone would leave them. What was sent before is read to its end:
+        # ranks that have ended have told their errors.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._join(self._threads[:1])
+        for sock in self._sockets:
+            with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            sock.close()
         with self._changed:
             self.gone.update(range(self.world_size))
             self._changed.notify_all()
-        for thread in self._threads:
+        self._join(self._threads)
+        for sock in [self._listener, *self._sockets]:
+            sock.close()
+        shutil.rmtree(self._folder)
+
+    def _join(self, threads: Sequence[threading.Thread]) -> None:
+        for thread in threads:
             thread.join(WAIT_S)
             assert not thread.is_alive(), f"{thread.name} did not end"
-        shutil.rmtree(self._folder)
 
     def environ(self, rank: int) -> dict[str, str]:
         """What the agent puts into this rank's environment."""

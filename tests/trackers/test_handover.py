@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trackers.test_feed import CONTEXT, Notes, reported
 from trackers.test_files import table
 from trainjob.checkpoint.choice import catalogue
@@ -25,12 +26,15 @@ from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.trackers import CSVLogger, claim, turn
 from trainjob.trackers.feed import Feed
 
-LIMIT_S = 60.0
+LIMIT_S = HANG_S / 4
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks, looks often; who is slow is not taken for dead, but where a test says `short`."""
     monkeypatch.setattr(claim, "LOOK_S", 0.02)
+    monkeypatch.setattr(claim, "LEASE_S", LIMIT_S)
+    monkeypatch.setattr(claim, "WAIT_S", LIMIT_S)
     monkeypatch.setattr(turn, "POLL_S", 0.02)
 
 
@@ -187,7 +191,7 @@ def test_one_that_comes_back_goes_on_where_the_other_stopped(tmp_path: Path) -> 
     assert rows(told) == [(1, 1), (1, 2), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5)]
 
 
-def test_what_the_run_before_had_no_time_for_is_recorded_by_the_next(tmp_path: Path, short: None) -> None:
+def test_what_the_run_before_had_no_time_for_is_recorded_by_the_next(tmp_path: Path) -> None:
     told: list[Any] = []
     stored_run(tmp_path, 1, range(1, 6))
     stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
