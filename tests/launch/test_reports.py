@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from support.checkpoint import Job
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.handover.callbacks import Report
 from trainjob.launch.outcome.reports import Follower
 
@@ -166,6 +168,14 @@ def test_a_run_that_goes_on_from_another_belongs_to_the_training_that_began_ther
         {"checkpoint": {"id": 1}},
         {"position": "x"},
         {"position": [1]},
+        {"position": 1e999},
+        {"position": 1.5},
+        {"attempt": "x"},
+        {"run": [1]},
+        {"step": "x"},
+        {"epoch": {}},
+        {"time": "x"},
+        {"time": 1e999},
         {"metrics": [1]},
         {"metrics": "abc"},
         {"ranks": "abc"},
@@ -189,3 +199,77 @@ def test_a_line_that_is_no_row_is_none(folder: Folder, line: str) -> None:
     with (folder.path / "history" / "1-1.jsonl").open("ab") as file:
         file.write(line.encode("utf-8", "surrogateescape") + b"\n" + json.dumps(folder.rows[1][0]).encode() + b"\n")
     assert shown(Follower(open_store(str(folder.path))).poll(1, 1)) == [(1, None), (1, None)]
+
+
+class Meanwhile:
+    """A store on which, before a certain read or list, something else is done."""
+
+    def __init__(self, folder: Folder, key: str, also: Callable[[], None]) -> None:
+        self._store = open_store(str(folder.path))
+        self._key, self._also = key, also
+
+    def __getattr__(self, name: str) -> Any:
+        def call(key: str, *more: Any) -> Any:
+            if name in ("read", "size", "names") and key == self._key:
+                self._key = ""
+                self._also()
+            return getattr(self._store, name)(key, *more)
+
+        return call
+
+
+def test_what_comes_into_a_segment_just_before_the_next_one_begins_is_seen(folder: Folder) -> None:
+    """Between the look at the one and that at the other."""
+
+    def roll() -> None:
+        folder.report(1, 2)
+        row = {"kind": "report", "metrics": {"x": 3}}
+        (folder.path / "history" / "1-1.1.jsonl").write_text(json.dumps(row) + "\n")
+
+    folder.report(1, 1)
+    follower = Follower(cast(Store, Meanwhile(folder, "history/1-1.1.jsonl", roll)))
+    found = [*follower.poll(1, 1), *follower.poll(1, 1)]
+    assert shown(found) == [(1, None), (2, None), (3, None)]
+
+
+def test_an_attempts_last_rows_come_although_the_next_one_has_begun(folder: Folder) -> None:
+    """Rank 0's agent writes them once it hears of that."""
+    follower = Follower(open_store(str(folder.path)))
+    folder.report(1, 1)
+    assert shown(follower.poll(1, 2)) == [(1, None)]
+    folder.report(1, 2)
+    folder.report(2, 3)
+    assert shown(follower.poll(1, 2)) == [(2, None), (3, None)]
+
+
+def test_an_attempts_last_rows_come_although_the_next_one_has_written(folder: Folder) -> None:
+    def late() -> None:
+        folder.report(1, 2)
+        folder.report(2, 3)
+
+    for key in ("history", "history/1-1.jsonl", "history/1-1.1.jsonl"):
+        folder.rows.clear()
+        folder.report(1, 1)
+        (folder.path / "history" / "1-2.jsonl").unlink(missing_ok=True)
+        follower = Follower(cast(Store, Meanwhile(folder, key, late)))
+        found = [*follower.poll(1, 2), *follower.poll(1, 2)]
+        assert shown(found) == [(1, None), (2, None), (3, None)]
+
+
+def test_of_a_long_history_no_more_is_read_than_is_asked_for(folder: Folder) -> None:
+    """A tracker that is behind looks often, with little room."""
+    folder.report(1, 1)
+    for segment in range(1, 20):
+        row = {"kind": "report", "metrics": {"x": segment + 1}, "checkpoint": f"1-1-{segment}"}
+        (folder.path / "history" / f"1-1.{segment}.jsonl").write_text(json.dumps(row) + "\n")
+        folder.commit(f"1-1-{segment}")
+    asked: list[str] = []
+
+    class Counted(Meanwhile):
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return super().__getattr__(name)
+
+    follower = Follower(cast(Store, Counted(folder, "", lambda: None)))
+    assert [len(follower.poll(1, 1, most=1)) for _ in range(20)] == [1] * 20
+    assert asked.count("read") <= 2 * 20

@@ -7,6 +7,8 @@ import io
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -207,3 +209,16 @@ def test_a_queue_that_nobody_empties_has_a_bound(
 
 def test_a_tracker_asks_for_rank_0s_metrics_alone() -> None:
     assert not follows_reports([Notes()])
+
+
+def test_a_tracker_that_does_not_know_where_it_writes_ends_nobody_who_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Lost(Notes):
+        def place(self, run_context: RunContext) -> str:
+            raise ValueError("no server is named")
+
+    notes = Lost()
+    notes.on_report(replace(CONTEXT, path=str(tmp_path)), reported(1))
+    notes.after_run(CONTEXT, None)
+    assert "Lost: ValueError: no server is named (the training goes on, this is tried again)" in capsys.readouterr().err

@@ -430,3 +430,31 @@ def test_what_stdin_says(sent: bytes, ending: tuple[bool, str | None]) -> None:
         assert word.wait(HANG_S) and word.ending == ending
     finally:
         os.close(reads)
+
+
+def test_which_of_a_kind_a_tracker_is_hangs_on_no_other(place: Place) -> None:
+    """An edit takes the first one away: the second goes on where it was."""
+    place.report(1, 1, 2)
+    before = place.process("before", 1, "mlflow=A", "mlflow=B")
+    before.look(1)
+    until(lambda: len(place.written) == 4)
+    after = place.process("after", 1, "mlflow=B")
+    place.report(1, 3)
+    before.finish(1, job_is_over=False, error=None)
+    after.finish(1, job_is_over=True, error=None)
+    assert len(place.written) == 6 and {row for row in place.written if row[0] == "after"} <= {("after", 1, 3)}
+
+
+def test_one_that_does_not_know_where_it_writes_leaves_the_others_fed(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Lost(Stuck):
+        def place(self, run_context: RunContext) -> str:
+            raise KeyError("WANDB_BASE_URL")
+
+    monkeypatch.setitem(kinds._KINDS, "wandb", Lost)
+    place.report(1, 1)
+    feeding = place.process("a", 1, "wandb", "mlflow")
+    feeding.finish(1, job_is_over=True, error=None)
+    assert place.written == [("a", 1, 1)]
+    assert "wandb: KeyError: 'WANDB_BASE_URL' (the training goes on without it)" in capsys.readouterr().err

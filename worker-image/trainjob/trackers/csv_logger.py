@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.trackers import tracker
+from trainjob.trackers.whole import Whole
 
+_READING = threading.Lock()
 _FIRST = ("report", "step", "epoch", "time", "attempt")
 
 
@@ -29,6 +34,7 @@ class CSVLogger(tracker.Tracker):
         self._folder = folder
         self._path = ""
         self._columns: list[str] = []
+        self._whole = Whole()
 
     def place(self, run_context: RunContext) -> str:
         """The file."""
@@ -49,12 +55,22 @@ class CSVLogger(tracker.Tracker):
 
     def write(self, reports: Sequence[Report]) -> None:
         """Appends them; metrics that are new are further columns."""
+        self._mend()
         rows = [self._row(report) for report in reports]
         names = dict.fromkeys(name for row in rows for name in row)
         if new := [name for name in names if name not in self._columns]:
             self._rewrite(self._lines()[0], [*self._columns, *new])
-        with open(self._path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self._columns).writerows(rows)
+        text = io.StringIO(newline="")
+        csv.DictWriter(text, self._columns).writerows(rows)
+        with open(self._path, "ab", buffering=0) as file:
+            self._whole.append(file, text.getvalue().encode())
+
+    def _mend(self) -> None:
+        try:
+            with open(self._path, "rb+", buffering=0) as file:
+                self._whole.mend(file)
+        except FileNotFoundError:  # somebody has taken it away: the next one has a head again
+            self._columns = []
 
     def _row(self, report: Report) -> dict[str, Any]:
         told = (report.position, tracker.step_of(report), report.epoch, report.time, report.attempt)
@@ -63,13 +79,14 @@ class CSVLogger(tracker.Tracker):
 
     def _lines(self) -> tuple[list[dict[str, Any]], list[str]]:
         try:
-            with open(self._path, newline="", encoding="utf-8") as file:
-                text = file.read()
+            with open(self._path, "rb") as file:
+                data = file.read()
         except FileNotFoundError:
             return [], []
-        whole, end, _ = text.rpartition("\n")  # behind it is what a kill in the middle of a write has left
-        reader = csv.DictReader(io.StringIO(whole + end, newline=""))
-        return list(reader), list(reader.fieldnames or ())
+        whole, end, _ = data.rpartition(b"\n")  # behind it is what a kill in the middle of a write has left
+        with _any_length():
+            reader = csv.DictReader(io.StringIO((whole + end).decode("utf-8", "replace"), newline=""))
+            return list(reader), list(reader.fieldnames or ())
 
     def _rewrite(self, rows: Sequence[Mapping[str, Any]], columns: list[str]) -> None:
         part = f"{self._path}.part"
@@ -78,4 +95,15 @@ class CSVLogger(tracker.Tracker):
             writer.writeheader()
             writer.writerows(rows)
         os.replace(part, self._path)
-        self._columns = columns
+        self._columns, self._whole = columns, Whole()
+
+
+@contextmanager
+def _any_length() -> Iterator[None]:
+    """Python's reader refuses a text of more than 128 KB; the limit is one for all of the program."""
+    with _READING:
+        before = csv.field_size_limit(sys.maxsize)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)

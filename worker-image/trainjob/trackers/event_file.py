@@ -1,14 +1,13 @@
 """TensorBoard's event files, written without its library: records of protocol buffers, as TFRecord frames them.
 
 The formats: tensorboard/compat/proto/event.proto and summary.proto; TFRecord is length, its checksum, data, its
-checksum (CRC-32C, masked). Pure but for the file. For `tensorboard_logger`.
+checksum (CRC-32C, masked). Pure. For `tensorboard_logger`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import BinaryIO
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _START = 1
@@ -60,10 +59,9 @@ def scalars(time: float, step: int, values: Mapping[str, float]) -> bytes:
     return _event(time, step, _field(5, _BYTES, summary))
 
 
-def append(file: BinaryIO, events: list[bytes]) -> None:
-    """All in one write."""
-    file.write(b"".join(record(event) for event in events))
-    file.flush()
+def framed(events: list[bytes]) -> bytes:
+    """As they stand in the file."""
+    return b"".join(record(event) for event in events)
 
 
 def _event(time: float, step: int, what: bytes) -> bytes:

@@ -88,7 +88,7 @@ class Feed:
         """The last report that is recorded here."""
         self._said: set[str] = set()
         self._limits = limits or Limits()
-        self._ordinal = source.next_ordinal(context.run_id, self._name)
+        self._fed = source.fed_as(context.run_id, self._name, _place_of(recorder, context))
         self._turn: Turn | None = None
         self._began = False
         """Its turn was waited for."""
@@ -166,7 +166,7 @@ class Feed:
     def wait(self) -> None:
         """For what waits, after `last`."""
         self._thread.join(max(0.0, self._until - time.monotonic()))
-        source.free_ordinal(self._context.run_id, self._name, self._ordinal)
+        source.free(self._fed)
         hangs = self._left_behind = self._thread.is_alive()
         asking = self._asking
         where = "" if asking is None else f" ({asking[0]}() has not come back)"
@@ -285,7 +285,7 @@ class Feed:
         mark: Mark | None = None
         found = source.storage_of(self._context, first)
         if found is not None:
-            key = source.key_of(self._name, self._recorder.place(self._context), self._ordinal)
+            key = source.key_of(self._name, self._recorder.place(self._context), self._fed.ordinal)
             self._turn = self._turn or Turn(found, key, self._say, self._limits)
             mark = self._turn.begin(first.run or 0, self._follows or first.attempt or 0)
         self._began = True
@@ -350,3 +350,10 @@ class Feed:
         if text not in self._said:
             self._said.add(text)
             output.say(self._name, text)
+
+
+def _place_of(recorder: Recorder, context: RunContext) -> str:
+    try:
+        return recorder.place(context)
+    except Exception:  # asked again, and said, in the feed's own thread
+        return ""

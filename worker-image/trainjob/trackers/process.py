@@ -130,10 +130,11 @@ class Feeding:
         for word in words:
             try:
                 tracker = kinds.made(word)
-            except (MissingLibraryError, ValueError) as error:
-                say(f"{word}: {error} (the training goes on without it)")
+                place = tracker.place(context)
+            except Exception as error:  # whatever stands in the variables of a library: the others are fed
+                named = "" if isinstance(error, (MissingLibraryError, ValueError)) else f"{type(error).__name__}: "
+                say(f"{word}: {named}{error} (the training goes on without it)")
                 continue
-            place = tracker.place(context)
             if (type(tracker).__name__, place) in places:
                 say(f"{word}: another tracker writes to the same place, {place}; it is fed once")
                 continue

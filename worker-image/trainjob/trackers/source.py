@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from typing import NamedTuple
 
 from trainjob.checkpoint.choice import catalogue
 from trainjob.checkpoint.errors import StoreError
@@ -19,22 +20,34 @@ RETRY_S = 3.0
 """So long a bucket is tried."""
 
 _LOCK = threading.Lock()
-_FED: set[tuple[str, str, int]] = set()
-"""(run, kind, ordinal) of the feeds of this process."""
+_FED: set[Fed] = set()
+"""Of this process."""
 
 
-def next_ordinal(run_id: str, kind: str) -> int:
-    """Which of a run's trackers of one kind this is: two that a program gives are fed side by side."""
+class Fed(NamedTuple):
+    """Which of a run's trackers one is."""
+
+    run_id: str
+    kind: str
+    place: str
+    ordinal: int
+    """Of those of one kind that write to one place: two that a program gives are fed side by side. Whichever others
+    there are, also in another process, it stays the same.
+    """
+
+
+def fed_as(run_id: str, kind: str, place: str) -> Fed:
+    """The next one."""
     with _LOCK:
-        ordinal = next(n for n in range(len(_FED) + 1) if (run_id, kind, n) not in _FED)
-        _FED.add((run_id, kind, ordinal))
-        return ordinal
+        found = next(one for n in range(len(_FED) + 1) if (one := Fed(run_id, kind, place, n)) not in _FED)
+        _FED.add(found)
+        return found
 
 
-def free_ordinal(run_id: str, kind: str, ordinal: int) -> None:
+def free(fed: Fed) -> None:
     """That one is fed no more."""
     with _LOCK:
-        _FED.discard((run_id, kind, ordinal))
+        _FED.discard(fed)
 
 
 def key_of(kind: str, place: str, ordinal: int) -> str:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.trackers import event_file, tracker
+from trainjob.trackers.whole import Whole
 
 
 class TensorBoardLogger(tracker.Tracker):
@@ -26,6 +27,7 @@ class TensorBoardLogger(tracker.Tracker):
         super().__init__(patience_s=patience_s)
         self._folder = folder
         self._file: BinaryIO | None = None
+        self._whole = Whole()
 
     def place(self, run_context: RunContext) -> str:
         """The folder, for `tensorboard --logdir`."""
@@ -37,24 +39,27 @@ class TensorBoardLogger(tracker.Tracker):
         os.makedirs(folder, exist_ok=True)
         began = time.time()
         name = f"events.out.tfevents.{int(began):010d}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns()}"
-        self._file = open(os.path.join(folder, name), "xb")  # noqa: SIM115  # until close()
-        event_file.append(self._file, [event_file.version(began), event_file.restart(began, tracker.step_of(first))])
+        self.leave()  # of an opening that failed
+        self._file = open(os.path.join(folder, name), "xb", buffering=0)  # noqa: SIM115  # until close()
+        self._whole = Whole()
+        self._append([event_file.version(began), event_file.restart(began, tracker.step_of(first))])
 
     def restart(self, first: Report) -> None:
         """What is behind it is dropped by readers."""
-        assert self._file is not None
-        event_file.append(self._file, [event_file.restart(first.time or time.time(), tracker.step_of(first))])
+        self._append([event_file.restart(first.time or time.time(), tracker.step_of(first))])
 
     def write(self, reports: Sequence[Report]) -> None:
         """One event each."""
-        assert self._file is not None
-        event_file.append(
-            self._file,
+        self._append(
             [
                 event_file.scalars(report.time or time.time(), tracker.step_of(report), tracker.numbers(report))
                 for report in reports
-            ],
+            ]
         )
+
+    def _append(self, events: list[bytes]) -> None:
+        assert self._file is not None
+        self._whole.append(self._file, event_file.framed(events))
 
     def leave(self) -> None:
         """Closes the file."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from trainjob.checkpoint.choice import inventory
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext, UserCallback
 from trainjob.trackers.feed import Feed
+
+_NO_STEP = 2**63
 
 
 class Tracker(UserCallback):
@@ -76,18 +79,30 @@ def need(module: str, package: str) -> None:
 
 
 def step_of(report: Report) -> int:
-    """The step that was reported, else the report's number."""
-    return report.position if report.step is None else report.step
+    """The step that was reported, else, or where that is one that no tracker counts to, the report's number."""
+    return report.position if report.step is None or abs(report.step) >= _NO_STEP else report.step
 
 
 def values(report: Report) -> dict[str, Any]:
-    """Its metrics, nested ones with dotted names."""
-    return inventory.flat(report.metrics)
+    """Its metrics, nested ones with dotted names, in texts that every tracker's encoding has."""
+    return {_text(name): _text(value) for name, value in inventory.flat(report.metrics).items()}
 
 
 def numbers(report: Report) -> dict[str, float]:
-    """Those that are numbers."""
-    return {name: float(value) for name, value in values(report).items() if isinstance(value, int | float)}
+    """Those that are numbers; whole ones that no float holds are infinite."""
+    return {name: _float(value) for name, value in values(report).items() if isinstance(value, int | float)}
+
+
+def _text(value: Any) -> Any:
+    """Half a character, as names of files may have them, stands in no file and goes to no server."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def settings(run_context: RunContext) -> dict[str, Any]:

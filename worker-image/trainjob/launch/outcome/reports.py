@@ -2,13 +2,13 @@
 
 Rank 0's agent writes the history of each attempt as files of JSON lines, of which only the last one grows (it is
 replaced whole, at most once a second); here the new lines are handed on, in order, each with its checkpoint once that
-is committed. Only reads.
+is committed. Only reads, of a long history no more than is asked for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainjob.checkpoint.choice import catalogue
@@ -21,6 +21,10 @@ from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import nonfinite
 
 Row = Mapping[str, Any]
+_WHOLE = ("position", "step", "epoch", "attempt", "run")
+"""Of a row: they are compared and counted with."""
+_NO_MOMENT = 1e12
+"""Seconds that are none since the epoch."""
 
 
 def report_of(row: Row, checkpoint: Checkpoint | None = None, first_run: int | None = None) -> Report:
@@ -46,9 +50,17 @@ def makes_sense(row: Any) -> bool:
         report_of(row)
         if row.get("checkpoint"):
             CheckpointId.parse(row["checkpoint"])
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         return False
-    return True
+    return all(_is_whole(row.get(name)) for name in _WHOLE) and _is_moment(row.get("time"))
+
+
+def _is_whole(value: Any) -> bool:
+    return value is None or type(value) is int
+
+
+def _is_moment(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) < _NO_MOMENT)
 
 
 class Follower:
@@ -73,40 +85,62 @@ class Follower:
             if run != self._run:
                 self._first_run = catalogue.first_run(self._store, run)
                 self._run, self._attempt, self._read = run, 1, (0, 0)
-            while self._take(run, found, most, over=final or self._attempt < attempt) and self._attempt < attempt:
-                self._attempt, self._read = self._attempt + 1, (0, 0)
+            while True:
+                # Asked first: the rows of an attempt are all there once those of a later one come.
+                following = self._following(run, attempt)
+                if not self._take(run, found, most, over=final or self._attempt < attempt) or following is None:
+                    break
+                self._attempt, self._read = following, (0, 0)
         except StoreError:
             pass  # a storage that is away for a moment: the rest comes with the next look
         return found
+
+    def _following(self, run: int, attempt: int) -> int | None:
+        """The next one, up to that attempt, of which there is anything."""
+        if self._attempt >= attempt:
+            return None
+        parsed = [layout.parse_history(name) for name, _ in self._store.names(layout.HISTORY)]
+        later = [one[1] for one in parsed if one is not None and one[0] == run and self._attempt < one[1] <= attempt]
+        return min(later, default=None)
 
     def _take(self, run: int, found: list[Report], most: int | None, *, over: bool) -> bool:
         """Append the reports of the attempt that is being read; False when one has to wait: for its checkpoint to be
         stored, or for the next look.
         """
-        rows = self._rows(run)
-        committed = [
-            at for at, (row, _) in enumerate(rows) if row.get("checkpoint") and self._is_committed(row["checkpoint"])
-        ]
-        newest = committed[-1] if committed else -1
-        for at, (row, end) in enumerate(rows):
-            if most is not None and len(found) >= most:
-                return False
+        dropped: tuple[int, int] | None = None
+        if len(found) == most:
+            return False
+        for row, end in self._rows(run):
             identity = str(row.get("checkpoint") or "")
-            stored = at in committed
-            # One that is not stored although a later one is: it was dropped, or retention took it.
-            if identity and not stored and at > newest and not over:
-                return False
+            stored = bool(identity) and self._is_committed(identity)
+            if identity and not stored and not over:
+                # One that is not stored although a later one is: it was dropped, or retention took it.
+                dropped = self._newest_committed(run) if dropped is None else dropped
+                if end > dropped:
+                    return False
+                stored = self._is_committed(identity)  # it may have become so between the two looks
             self._read = end
             if row.get("kind") == "report":
                 handle = self._handle(identity, row) if stored else None
                 found.append(report_of(row, handle, self._first_run))
+                if len(found) == most:
+                    return False
         return True
 
-    def _rows(self, run: int) -> list[tuple[dict[str, Any], tuple[int, int]]]:
-        """Complete new lines of all segments, each with the place behind it."""
-        found: list[tuple[dict[str, Any], tuple[int, int]]] = []
+    def _newest_committed(self, run: int) -> tuple[int, int]:
+        """The place behind the last row whose checkpoint is stored."""
+        rows = [(str(row["checkpoint"]), end) for row, end in self._rows(run) if row.get("checkpoint")]
+        return next((end for identity, end in reversed(rows) if self._is_committed(identity)), (0, 0))
+
+    def _rows(self, run: int) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+        """Complete new lines of all segments, each with the place behind it; a segment is read when it is needed."""
         segment, offset = self._read
-        while (data := self._store.read(layout.history_key(run, self._attempt, segment))) is not None:
+        while True:
+            # Asked first: a segment is complete once the next one has begun.
+            complete = self._store.size(layout.history_key(run, self._attempt, segment + 1)) is not None
+            data = self._store.read(layout.history_key(run, self._attempt, segment))
+            if data is None:
+                return
             for line in data[offset:].split(b"\n")[:-1]:
                 offset += len(line) + 1
                 try:
@@ -114,9 +148,10 @@ class Follower:
                 except (ValueError, RecursionError):
                     continue
                 if makes_sense(row):
-                    found.append((row, (segment, offset)))
+                    yield row, (segment, offset)
+            if not complete:
+                return
             segment, offset = segment + 1, 0
-        return found
 
     def _is_committed(self, identity: str) -> bool:
         return self._store.size(layout.manifest_key(CheckpointId.parse(identity))) is not None
