@@ -862,6 +862,8 @@ class EffortReport(TypedDict, total=False):
     """For how long all ranks waited in report() for a checkpoint, so far."""
     stalled: int
     """For how long no step came beyond the usual, so far."""
+    idle: int
+    """What of `checkpoint` and `stalled` came after `saved`: no work that could be lost. None told: 0."""
 
 
 class ForksReport(TypedDict, total=False):

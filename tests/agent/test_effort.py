@@ -52,3 +52,19 @@ def test_a_script_whose_steps_are_not_known_yet_does_not_stall() -> None:
     assert effort.stalled_s(10_000.0) == 0.0
     effort.stepped(10_000.0)
     assert effort.stalled_s(20_000.0) == 0.0
+
+
+def test_what_passes_without_work_after_the_newest_checkpoint_is_known_apart() -> None:
+    effort = Effort()
+    for step in range(10):
+        effort.stepped(float(step))
+    assert effort.idle_s(109.0) == 99.0  # nothing is saved
+    effort.stepped(109.0)
+    effort.saving(109.0)
+    effort.answered(112.0, saved=True)
+    effort.stepped(112.0)
+    assert (effort.checkpoint_s(113.0), effort.stalled_s(113.0), effort.idle_s(113.0)) == (3.0, 99.0, 0.0)
+    effort.saving(113.0)
+    assert effort.idle_s(118.0) == 5.0
+    effort.answered(118.0, saved=False)
+    assert effort.idle_s(218.0) == 5.0 + effort.stalled_s(218.0) - 99.0

@@ -10,6 +10,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.bare_site import bare_site
+from trainjob.agent.attempts.breaks import Breaks
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.processes.quiet import HELD_LINES, HOLD_S, LOST_S, Quiet
 from trainjob.agent.wire.from_leader import FROM_LEADER, Broke, Joined, Resume
@@ -104,6 +105,35 @@ def test_however_many_ranks_break_the_members_are_told_of_two_and_again_after_a_
     assert asyncio.run(scene()) == ([8, 9], [8, 9], [8, 9])
 
 
+@pytest.mark.parametrize("early_last", [False, True])
+def test_who_ended_well_is_whom_the_others_lost_once_all_have_ended_and_none_has_another_cause(
+    early_last: bool,
+) -> None:
+    left = Ended(1, contract.END_OK, "ended with 0")
+    breaks = Breaks(3)
+    for end in (*(() if early_last else (left,)), *_victim(0), *(_victim(2) if early_last else _victim(2)[:1])):
+        assert breaks.ended(end) is None  # another one's word may still come
+    assert breaks.ended(left if early_last else _victim(2)[1]) == 1 and breaks.told == [1]
+
+
+def test_who_ended_well_is_not_whom_the_others_lost_if_one_of_them_broke() -> None:
+    breaks = Breaks(3)
+    ends = (Ended(1, contract.END_OK, "ended with 0"), *_victim(0), Ended(2, contract.END_SIGNAL, "was killed"))
+    assert [breaks.ended(end) for end in ends] == [None, None, None, 2]
+
+
+def test_ranks_that_all_end_well_broke_nothing() -> None:
+    breaks = Breaks(2)
+    assert [breaks.ended(Ended(rank, contract.END_OK, "ended with 0")) for rank in (0, 1)] == [None, None]
+
+
+def _victim(rank: int) -> tuple[Ended, Ended]:
+    """It says that it lost a peer, and then it ends."""
+    return Ended(rank, None, "raised", communication=True), Ended(
+        rank, contract.END_EXCEPTION, "raised", communication=True
+    )
+
+
 VICTIM = """
 import os, sys, time, trainjob
 rank = trainjob.get_context().get_world_rank()
@@ -139,8 +169,9 @@ def test_of_two_ranks_the_one_that_raised_is_read_first(tmp_path: Path, verbose:
         assert "Traceback" in log and "RankGoneError" in log
 
 
-def test_a_killed_rank_has_quiet_victims(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=VICTIM.replace("WHAT", "os.kill(os.getpid(), 9)")) as rig:
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit(0)"])
+def test_a_rank_that_is_killed_or_leaves_early_has_quiet_victims(tmp_path: Path, end: str) -> None:
+    with Rig(tmp_path, script=VICTIM.replace("WHAT", end)) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1))
         (rig.work / "go").touch()

@@ -336,13 +336,16 @@ def test_a_job_that_is_over_is_not_shown_as_its_launcher_saw_it_last(
 @pytest.mark.parametrize(("outcome", "word"), [(None, "Killed"), ("Stopped", "Stopped")])
 def test_what_workers_stored_as_they_ended_is_the_newest(here: Shell, outcome: str | None, word: str) -> None:
     here.save("1-1-1", "1-1-2")
-    told = {"status": {"phase": "Running", "checkpoint": {"latest": {"id": "1-1-1", "level": "Durable"}}}}
+    latest = {"id": "1-1-1", "level": "Durable"}
+    progress = {"step": 13, "totalSteps": 40, "percent": 32, "lastReportTime": "2026-01-02T03:04:05Z"}
+    told = {"status": {"phase": "Running", "checkpoint": {"latest": latest}, "progress": progress}}
     remember(here, outcome=outcome, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
-    assert word in row and "1-1-2" in row and "1-1-1" not in row
+    assert word in row and "1-1-2" in row and "1-1-1" not in row and "20/40" in row
     shown = here.tj("status", "digits").out
     assert "checkpoint 1-1-2 at step 20, stored by the workers as they ended" in shown
     assert "checkpoint 1-1-1" not in shown, "there is one newest"
+    assert "step 20/40 (50%)" in shown and "step 13" not in shown
     remember(here, job=document(told))
     row = next(line for line in here.tj("list").out.splitlines() if line.startswith("digits"))
     assert "Complete" in row and "1-1-1" in row
@@ -932,7 +935,7 @@ def test_what_could_not_be_started_names_the_very_command(here: Shell, monkeypat
         refused = here.tj("run", "train.py", "--name", "digits", "--storage", "store")
     assert "is running already" in refused.err and "`tj stop digits` stops it; then `tj run train.py" in refused.err
 
-    def bare(*_: object) -> None:
+    def bare(*_: object, **__: object) -> None:
         raise LaunchError("the storage cannot be used: there are no credentials. Set them")
 
     monkeypatch.setattr("trainjob.launch.local.checks.check", bare)

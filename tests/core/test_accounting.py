@@ -22,7 +22,7 @@ times = st.integers(-(10**6), 10**6)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["starting", "down", "suspended"]),
-    st.builds(Work, began=st.none() | times, checkpoint=times, stalled=times, saved=st.none() | times),
+    st.builds(Work, began=st.none() | times, checkpoint=times, stalled=times, saved=st.none() | times, idle=times),
     st.none() | times,
     st.booleans(),
 )
@@ -42,6 +42,19 @@ def test_what_was_done_since_the_newest_checkpoint_is_lost() -> None:
         "productive": 5_800,
         "lost": 2_000,
         "down": 1_000,
+    }
+
+
+def test_time_without_work_since_the_newest_checkpoint_costs_none_of_what_was_saved() -> None:
+    """Ranks stand still from 8 s on, and the job is stopped at 100 s."""
+    work = Work(began=1_000, checkpoint=500, stalled=92_000, saved=7_000, idle=92_000)
+    parts = deal(100_000, "starting", work, loses=True)
+    assert {name: value for name, value in parts.items() if value} == {
+        "starting": 1_000,
+        "checkpoint_stall": 500,
+        "stalled": 92_000,
+        "productive": 5_500,
+        "lost": 1_000,
     }
 
 
@@ -150,6 +163,22 @@ def test_a_short_hang_that_is_over_stays_in_the_books() -> None:
     world.break_rank(1, ended(1, contract.END_SIGNAL, signal=9, at=world.now))
     world.turn()
     assert books(world) == {"lost": 95.0, "stalled": 80.0}
+
+
+@pytest.mark.parametrize("agent_counts", [False, True])
+def test_a_hang_that_ends_an_attempt_costs_none_of_what_was_saved(agent_counts: bool) -> None:
+    world = World.of(workers=2).run()
+    begins(world, 0.0, saved=40_000, stalled=0)
+    world.tick(45)
+    hangs(world, 0)
+    world.turn()
+    world.tick(55)
+    if agent_counts:
+        begins(world, 0.0, saved=40_000, stalled=55_000, idle=55_000)
+    world.break_rank(1, ended(1, contract.END_SIGNAL, signal=9, at=world.now))
+    world.report(5)
+    world.turn()
+    assert books(world) == {"productive": 40.0, "lost": 5.0, "stalled": 55.0}
 
 
 def test_a_hang_that_its_agent_counts_too_is_counted_once() -> None:

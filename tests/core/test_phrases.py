@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainjob_api import contract
 from trainjob_api.contract import RankReport
 from trainjob_operator.core.phrases import how_rank_ended
@@ -31,13 +33,19 @@ def test_a_script_that_refuses_its_arguments_says_which() -> None:
     assert how_rank_ended(contract.END_EXIT, report) == "ended with exit code 2"
 
 
-def test_gloo_says_what_happened_without_its_sources_and_its_advice() -> None:
+@pytest.mark.parametrize(
+    ("what", "advice"),
+    [
+        ("Connection closed by peer [127.0.0.1]:21938", "a remote worker crashing"),
+        ("Read error [127.0.0.1]:6375: Connection reset by peer", "a remote worker hanging or bugs in the application"),
+    ],
+)
+def test_gloo_says_what_happened_without_its_sources_and_its_advice(what: str, advice: str) -> None:
     report: RankReport = {"rank": 0, "local_rank": 0, "pid": 1, "state": contract.RANK_ENDED, "exit_code": 1}
     report["error"] = {
         "type": "RuntimeError",
-        "message": "[/x/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:21938. "
-        "This is typically caused by a remote worker crashing. Check the logs of the remote worker before reporting an "
-        "error. GLHF! \N{BEACH WITH UMBRELLA}",
+        "message": f"[/x/third_party/gloo/gloo/transport/tcp/pair.cc:553] {what}. This is typically caused by {advice}. "
+        "Check the logs of the remote worker before reporting an error. GLHF! \N{BEACH WITH UMBRELLA}",
     }
     said = how_rank_ended(contract.END_EXCEPTION, report)
-    assert said == "raised RuntimeError: Connection closed by peer [127.0.0.1]:21938"
+    assert said == f"raised RuntimeError: {what}"

@@ -18,9 +18,9 @@ from trainjob_api.validation import InvalidTrainJob
 ENVIRONMENT = {"PATH": os.environ["PATH"], "CUDA_VISIBLE_DEVICES": ""}
 
 
-def check(tmp_path: Path, *command: str, asker: Asker = Asker.MANIFEST, **more: object) -> None:
+def check(tmp_path: Path, *command: str, asker: Asker = Asker.MANIFEST, starts: bool = True, **more: object) -> None:
     job = jobs.from_script(jobs.ScriptJob(command=command, **more))  # type: ignore[arg-type]
-    checks.check(job, ENVIRONMENT, str(tmp_path), asker)
+    checks.check(job, ENVIRONMENT, str(tmp_path), asker, starts=starts)
 
 
 def script(tmp_path: Path, text: str) -> str:
@@ -36,6 +36,17 @@ def test_a_good_job_passes(tmp_path: Path) -> None:
 def test_a_missing_script_is_named(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match=r"script .*absent\.py does not exist"):
         check(tmp_path, sys.executable, "absent.py")
+
+
+def test_a_job_that_is_refused_or_only_checked_leaves_no_folder(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for storage in (there, tmp_path / "new"):
+        with pytest.raises(LaunchError):
+            check(tmp_path, sys.executable, "absent.py", storage=str(storage))
+        check(tmp_path, sys.executable, script(tmp_path, ""), storage=str(storage), starts=False)
+    assert there.is_dir() and not any(there.iterdir())
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_script_is_only_offered_where_its_name_is_like_the_missing_one(tmp_path: Path) -> None:

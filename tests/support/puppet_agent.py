@@ -629,6 +629,7 @@ class _Beginning:
             "saved": None if saved is None else max(0, round((saved - self._told) * 1000)),
             "checkpoint": round(effort.checkpoint_s(now) * 1000),
             "stalled": round(effort.stalled_s(now) * 1000),
+            "idle": round(effort.idle_s(now) * 1000),
         }
 
 

@@ -84,6 +84,7 @@ class EffortTable(Table):
     saved: Number = None
     checkpoint: Number = None
     stalled: Number = None
+    idle: Number = None
 
 
 class HangTable(Table):

@@ -41,6 +41,8 @@ class Work:
     """For how long no step came, beyond what is usual."""
     saved: int | None = None
     """When the newest checkpoint was safe."""
+    idle: int = 0
+    """What of `checkpoint` and `stalled` came after that: no work that could be lost."""
 
 
 def deal(total: int, before: str, work: Work, *, broke: int | None = None, loses: bool = False) -> dict[str, int]:
@@ -59,7 +61,7 @@ def deal(total: int, before: str, work: Work, *, broke: int | None = None, loses
         parts["stalled"] = min(rest, max(0, work.stalled))
         rest -= parts["stalled"]
         kept = began if work.saved is None else _within(work.saved, began, end)
-        parts["lost"] = min(rest, end - kept) if loses else 0
+        parts["lost"] = min(rest, max(0, end - kept - max(0, work.idle))) if loses else 0
         parts[PRODUCTIVE] = rest - parts["lost"]
     parts[DOWN] += total - end
     return parts
@@ -134,12 +136,22 @@ def _work(turn: Turn, since: datetime, broke: datetime | None) -> Work:
     effort = (view.effort if view is not None else None) or {}
     saved = effort.get("saved")
     heard = heard_run(view) if view is not None else None
+    safe = None if saved is None or heard is None else _ms(heard, since) + bounded_ms(saved)
     return Work(
         began=_ms(began, since),
         checkpoint=bounded_ms(effort.get("checkpoint")),
         stalled=max(bounded_ms(effort.get("stalled")), _stalled_ms(turn, since, broke)),
-        saved=None if saved is None or heard is None else _ms(heard, since) + bounded_ms(saved),
+        saved=safe,
+        idle=max(bounded_ms(effort.get("idle")), _hung_ms(turn, since, safe or 0, broke)),
     )
+
+
+def _hung_ms(turn: Turn, since: datetime, safe: int, broke: datetime | None) -> int:
+    """How much of the hang that lasts came after the newest checkpoint was safe."""
+    hang = _hang_since(turn)
+    if hang is None:
+        return 0
+    return max(0, _ms(turn.now if broke is None else broke, since) - max(safe, _ms(hang, since), 0))
 
 
 def _stalled_ms(turn: Turn, since: datetime, broke: datetime | None) -> int:

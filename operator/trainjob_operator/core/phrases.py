@@ -37,7 +37,7 @@ _WITHOUT_ERROR = {
 
 
 _GLOO_SOURCE = re.compile(r"\[\S*gloo/\S+:\d+\] ?")
-_GLOO_ADVICE = re.compile(r"\.? This is typically caused by a remote worker crashing\.[^\n]*")
+_GLOO_ADVICE = re.compile(r"\.? This is typically caused by a remote worker [^\n]*")
 """Where in gloo's sources an error was found, and its advice, which says less than the first cause."""
 POD_DEADLINE = "DeadlineExceeded"
 """The kubelet's word for a pod whose own activeDeadlineSeconds are over."""

@@ -108,7 +108,7 @@ def _dry_run(args: argparse.Namespace, job: TrainJob, tracked: str) -> int:
 
     try:
         job = checks.fitted(job, backend.base_environment())
-        checks.check(job, backend.base_environment(), os.getcwd(), ending.asker(args))
+        checks.check(job, backend.base_environment(), os.getcwd(), ending.asker(args), starts=False)
     except LaunchError as error:
         raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
     document = {name: value for name, value in job.to_json().items() if name != "status"}

@@ -14,6 +14,7 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent import rank_places
 from trainjob.agent.attempts import join, master_port, start_point
+from trainjob.agent.attempts.breaks import Breaks
 from trainjob.agent.attempts.join import Join, Request
 from trainjob.agent.attempts.links import Links
 from trainjob.agent.attempts.master_port import MasterPort
@@ -41,8 +42,6 @@ from trainjob_api.rank_messages import Log, Preemption, Validated
 SAY_WAITING_S = 60.0
 AWAITED_S = 10.0
 """A member that has not come to the join for so long is told of: should its agent be silent too, it is lost."""
-BROKE_ENOUGH = 2
-"""Of so many ranks that broke all are told: each rank then knows of one that it is not itself."""
 
 
 class Leader:
@@ -77,8 +76,7 @@ class Leader:
         self.reached: Optional[int] = None
         """How far the attempts before came; told before the join is answered."""
         self._witnesses = Witnesses()
-        self._broke: List[int] = []
-        """Ranks of which all were told that they broke."""
+        self._breaks = Breaks(workers * processes)
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
@@ -168,8 +166,10 @@ class Leader:
             (collectives.stopped if word.kind == contract.END_STOPPED else collectives.ended)(
                 index, word.rank, word.how
             )
+            broke = self._breaks.ended(word)
+            if broke is not None:
+                self.tell(None, from_leader.Broke(broke))
             if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
-                self._tell_broke(word.rank)
                 # What is known here of progress belongs to what that rank's end costs: the coordinator need not ask.
                 self._site.changed(True)
             if word.kind == contract.END_OK and self._run_end is not None:
@@ -200,11 +200,6 @@ class Leader:
             commits.validated(word.id, word.over)
         elif isinstance(word, from_member.AskReported):
             self._background.spawn(self._tell_reported(index, word, commits))
-
-    def _tell_broke(self, rank: int) -> None:
-        if rank not in self._broke and len(self._broke) < BROKE_ENOUGH:
-            self._broke.append(rank)
-            self.tell(None, from_leader.Broke(rank))
 
     def close(self) -> None:
         """A newer attempt begins, or the agent ends."""
@@ -241,7 +236,7 @@ class Leader:
         # It knows the answer and comes back after a lost connection.
         if self.collectives is not None:
             self.collectives.rejoined(index)
-        for rank in self._broke:
+        for rank in self._breaks.told:
             self.tell(index, from_leader.Broke(rank))
         self._carry_out(self._join.began())
 

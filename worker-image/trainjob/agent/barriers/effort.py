@@ -24,6 +24,8 @@ class Effort:
     def __init__(self) -> None:
         self.saved_at: Optional[float] = None
         """When the newest checkpoint was released."""
+        self._idle_then = 0.0
+        """What had passed without work by then."""
         self._saving_since: Optional[float] = None
         self._saving_s = 0.0
         self._stalled_s = 0.0
@@ -43,7 +45,7 @@ class Effort:
             self._saving_s += now - self._saving_since
             self._saving_since = None
         if saved:
-            self.saved_at = now
+            self.saved_at, self._idle_then = now, self.checkpoint_s(now) + self.stalled_s(now)
 
     def stepped(self, now: float) -> None:
         """A report() was released, or rows of log() came."""
@@ -63,6 +65,10 @@ class Effort:
         """For how long no step came beyond the usual, up to now."""
         interval = self._interval(now)
         return self._stalled_s + (0.0 if interval is None else self._beyond(interval))
+
+    def idle_s(self, now: float) -> float:
+        """For how long, of both, since the newest checkpoint: what was not worked cannot be lost."""
+        return max(0.0, self.checkpoint_s(now) + self.stalled_s(now) - self._idle_then)
 
     def _interval(self, now: float) -> Optional[float]:
         """Since the last step, without what went into checkpoints."""

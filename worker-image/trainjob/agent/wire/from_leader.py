@@ -219,7 +219,7 @@ class Needed(NamedTuple):
 
 
 class Broke(NamedTuple):
-    """A rank broke, and not because it lost another."""
+    """A rank broke, and not because it lost another; or it ended well, and all others lost it."""
 
     rank: int
 

@@ -58,7 +58,7 @@ def _show(newest: Record, record: Record) -> None:
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, asked=True, phase=phase)
         running = now if state == records.RUNNING else None
         goodput = clock.goodput(job.status, running, killed=state == records.KILLED)
-        shown = _without_checkpoint(job) if at_the_end else job
+        shown = _as_stored(job, find.step_of(record, job)) if at_the_end else job
         lines = (*panel(shown, pace.Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")
     print()
@@ -150,10 +150,19 @@ def _retry(record: Record, *, of_an_earlier: bool = False) -> failure.Retry:
     )
 
 
-def _without_checkpoint(job: TrainJob) -> TrainJob:
-    """A newer one than the status has is shown; two on one screen would be a riddle."""
+def _as_stored(job: TrainJob, step: int | None) -> TrainJob:
+    """It came as far as its newest checkpoint. The status does not know that one: without the status's own, as two on
+    one screen would be a riddle.
+    """
     checkpoint = job.status.checkpoint.model_copy(update={"latest": None})
-    return job.model_copy(update={"status": job.status.model_copy(update={"checkpoint": checkpoint})})
+    progress = job.status.progress
+    if step is not None and step != progress.step:
+        of = progress.total_steps
+        percent = min(100, step * 100 // of) if of else None
+        progress = progress.model_copy(update={"step": step, "percent": percent})
+    return job.model_copy(
+        update={"status": job.status.model_copy(update={"checkpoint": checkpoint, "progress": progress})}
+    )
 
 
 def advice(record: Record, job: TrainJob | None, state: str, start: find.Start | None) -> list[str]:

@@ -7,6 +7,7 @@ cost no start-up and no restarts.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -34,8 +35,39 @@ _BUCKET_S = 10.0
 _OLDEST = (3, 9)
 
 
-def check(job: TrainJob, environment: Mapping[str, str], working_dir: str, asker: Asker = Asker.MANIFEST) -> None:
-    """Raises InvalidTrainJob for the object, LaunchError for what this machine lacks, in the words of `asker`."""
+def check(
+    job: TrainJob,
+    environment: Mapping[str, str],
+    working_dir: str,
+    asker: Asker = Asker.MANIFEST,
+    *,
+    starts: bool = True,
+) -> None:
+    """Raises InvalidTrainJob for the object, LaunchError for what this machine lacks, in the words of `asker`. The
+    job's folder stays if the job starts, else no folder does that was not there before.
+    """
+    storage = defaults.job_storage(job)
+    made = [] if storage is None or is_s3(storage) else _absent(storage)
+    stays = False
+    try:
+        _check(job, environment, working_dir, asker)
+        stays = starts
+    finally:
+        for folder in () if stays else made:
+            with contextlib.suppress(OSError):  # it was not made, or holds somebody else's by now
+                os.rmdir(folder)
+
+
+def _absent(folder: str) -> list[str]:
+    """It, and those above it, as far as they are not there."""
+    found: list[str] = []
+    while folder and not os.path.lexists(folder):
+        found.append(folder)
+        folder = os.path.dirname(folder)
+    return found
+
+
+def _check(job: TrainJob, environment: Mapping[str, str], working_dir: str, asker: Asker) -> None:
     problems = validate_spec(job.spec, job.metadata.name)
     if problems:
         raise InvalidTrainJob(problems)

@@ -1,7 +1,8 @@
 """The rank processes of a running job of this machine: which process is which rank, and where its stacks go.
 
-Told by /proc: below the launcher, who holds the file open into which a rank's stacks are written; where the loop runs
-in a process that was there before (`tj run --in-process`), that one. Linux.
+Told by /proc: who holds the file open into which a rank's stacks are written, below the launcher or, where a process
+between the two was killed (the one that all workers are forks of), in the job's own folder; where the loop runs in a
+process that was there before (`tj run --in-process`), that one. Linux.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainjob.agent.processes.stacks import files_of
+from trainjob.launch.local import scratch
 from trainjob.launch.outcome import log_choice
 from trainjob_api import contract, defaults
 from trainjob_operator.core.pods.naming import pod_name
@@ -39,12 +41,12 @@ def worker(job: TrainJob, rank: int) -> str:
 def below(launcher: int) -> list[RankProcess]:
     """By rank. Empty: none has come that far."""
     parents = _parents()
+    places = scratch.places(files_of(launcher) or ())
     found: dict[int, tuple[int, str]] = {}
     for pid in parents:
-        if _descends(pid, launcher, parents):
-            held = _held(pid)
-            if held is not None:
-                found[pid] = held
+        held = _held(pid)
+        if held is not None and (_descends(pid, launcher, parents) or held[1].startswith(places)):
+            found[pid] = held
     lent = {place for pid, place in found.items() if _is_stand_in(pid)}
     if lent:  # the process that trains in a stand-in's place holds its file too, and is not below the launcher
         found = {pid: place for pid, place in found.items() if place not in lent}

@@ -14,9 +14,12 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 
 PREFIX = "trainjob-run-"
 _LOCK = "lock"
+_SOCKETS = "/tmp/trainjob-{uid}-"
+"""How the short folder begins in which an agent keeps its sockets where `pod_folder` has too long a path for them."""
 _NEWBORN_S = 60.0
 """A folder without its lock file may be one that is just being made."""
 
@@ -50,11 +53,22 @@ class Scratch:
             self.descriptor = -1
 
 
+def places(files: Iterable[str]) -> tuple[str, ...]:
+    """How the paths begin of all that belongs to the jobs whose launcher has these files open."""
+    found: list[str] = []
+    for path in (os.path.dirname(file) for file in files if os.path.basename(file) == _LOCK):
+        if os.path.basename(path).startswith(PREFIX):
+            found.append(os.path.join(path, ""))
+            with contextlib.suppress(OSError):  # it has just been removed
+                found += [_SOCKETS.format(uid=uid) for uid in os.listdir(os.path.join(path, "pods"))]
+    return tuple(found)
+
+
 def remove_sockets(uid: str) -> None:
     """A killed agent could not remove the short folder in which it kept its socket when `pod_folder` has too long a
     path for one.
     """
-    for path in glob.glob(f"/tmp/trainjob-{uid[:8]}-*"):
+    for path in glob.glob(_SOCKETS.format(uid=uid[:8]) + "*"):
         if _owned(path):
             shutil.rmtree(path, ignore_errors=True)
 
