@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -195,3 +197,34 @@ def test_a_process_that_cannot_become_an_agent_fails_no_attempt(machine: Machine
     code, out, err = machine.tj(*machine.words("a", more=("--max-failures", "0")))
     assert code == contract.CLI_OK, out + err
     assert machine.imports == 3, "each agent has made one of its own"
+
+
+FIT = """
+import os, sys
+from trainjob import RunConfig, ScalingConfig, TorchTrainer
+
+def train():
+    import trainjob
+    import noting
+    trainjob.report({"loss": 1.0, "has": noting.VERSION})
+
+if __name__ == "__main__":
+    run = RunConfig(storage_path=os.path.abspath("store"), prefork="Always", preload=["noting"])
+    print(TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit().metrics)
+"""
+
+
+def test_the_workers_of_fit_have_it_too(machine: Machine) -> None:
+    (machine.job / "fit.py").write_text(FIT)
+    done = subprocess.run(
+        [sys.executable, "fit.py"],
+        cwd=machine.job,
+        env=machine.environ,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0 and "'has': 1" in done.stdout, done.stdout + done.stderr
+    assert machine.imports == 1
+    assert not machine.parents()

@@ -95,7 +95,7 @@ class Keeper:
         if not self._launches:
             return "no worker was started"
         wish = Wish.of(self._launches[-1], self._runtime)
-        why = wish.why_none()
+        why = wish.why_not_kept()
         if why is not None:
             return why
         folder = note.folder(make=True)

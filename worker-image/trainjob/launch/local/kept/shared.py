@@ -107,7 +107,7 @@ class Shared:
             owner=self._owner,
         )
         log = os.path.join(self._folder, "shared.log")
-        process, door = making.start(keep, environ, wish.working_dir, log, inherited=[self._owner])
+        process, door = making.start(keep, environ, wish.working_dir, log, [self._owner], wish.flags)
         try:
             line.tell(door, Stay(making.now() + _FOR_EVER_S))
         except BaseException:
