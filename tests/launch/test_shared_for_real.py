@@ -210,14 +210,17 @@ def train():
 
 if __name__ == "__main__":
     run = RunConfig(storage_path=os.path.abspath("store"), prefork="Always", preload=["noting"])
-    print(TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit().metrics)
+    metrics = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit().metrics
+    open("metrics", "w").write(str(metrics))
 """
 
 
-def test_the_workers_of_fit_have_it_too(machine: Machine) -> None:
+@pytest.mark.parametrize("streams", ["", "<&- >&- 2>&-"])
+def test_the_workers_of_fit_have_it_too(machine: Machine, streams: str) -> None:
+    """Also where the program that calls it has no standard streams: what is opened next has their numbers."""
     (machine.job / "fit.py").write_text(FIT)
     done = subprocess.run(
-        [sys.executable, "fit.py"],
+        ["sh", "-c", f'exec "$0" fit.py {streams}', sys.executable],
         cwd=machine.job,
         env=machine.environ,
         capture_output=True,
@@ -225,6 +228,7 @@ def test_the_workers_of_fit_have_it_too(machine: Machine) -> None:
         timeout=HANG_S,
         check=False,
     )
-    assert done.returncode == 0 and "'has': 1" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'has': 1" in (machine.job / "metrics").read_text()
     assert machine.imports == 1
     assert not machine.parents()
