@@ -103,6 +103,7 @@ def test_without_it_agents_make_their_own(machine: Machine, when: str) -> None:
     (machine.job / "go").touch()
     out, err = job.communicate(timeout=HANG_S)
     assert job.returncode == contract.CLI_OK, out + err
+    assert err.count("each worker imports for itself from now on") == 1, err
 
 
 def test_it_goes_when_its_launcher_is_killed(machine: Machine) -> None:

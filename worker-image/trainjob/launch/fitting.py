@@ -18,8 +18,7 @@ from trainjob.launch.outcome import last_good, stored, verdict
 from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
-from trainjob.screen import streams
-from trainjob.screen import wording
+from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker, shown_here
 from trainjob.session import large_imports
 from trainjob_api import contract

@@ -91,7 +91,7 @@ class Wish:
 
     def why_not_kept(self) -> str | None:
         """Why none that was there before the job is of use to it, nor one for the next job; None: one would be."""
-        return self.why_none() or (f"its Python has flags ({' '.join(self.flags)})" if self.flags else None)
+        return f"its Python has flags ({' '.join(self.flags)})" if self.flags else self.why_none()
 
     def why_none(self) -> str | None:
         """Why none is of use to it, not even one that is begun for it; None: one would be."""
