@@ -141,7 +141,8 @@ class Take(NamedTuple):
 
 class Start(NamedTuple):
     """To that process: become the agent. Without this word, which nobody says who has given up, it ends. Descriptors:
-    the file of its `Agent`, its output, and what it inherits.
+    the file of its `Agent`, its output, where it says whether it becomes one (`BECOMES`, or why not), and what it
+    inherits.
     """
 
 
@@ -159,6 +160,12 @@ class Took(NamedTuple):
     """There is a process, which waits for `Start`."""
 
     pid: int
+    between: int = 0
+    """The one that tells its end."""
+
+
+BECOMES = b"."
+"""All is prepared; what follows before the end of that pipe is why it was not executed."""
 
 
 class Done(NamedTuple):

@@ -68,9 +68,10 @@ def job(workers: int = 2, **spec: Any) -> TrainJob:
     )
 
 
-def of(folder: Path, **spec: Any) -> Shared:
+def of(folder: Path, said: list[str] | None = None, **spec: Any) -> Shared:
     (folder / "train.py").write_text("import torch\nfrom torch import optim\n")
-    return Shared(job(**{"runtime": {"prefork": "Always"}, **spec}), str(folder), "", -1)
+    say = [].append if said is None else said.append
+    return Shared(job(**{"runtime": {"prefork": "Always"}, **spec}), str(folder), "", -1, say)
 
 
 def worker(folder: Path, **environ: str) -> Launch:
@@ -95,25 +96,36 @@ def test_a_worker_with_a_variable_of_its_own_has_not(tmp_path: Path, taken: Take
     assert (taken.begun, Process.killed) == (1, 0)
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError("it is gone"), line.NoAnswer("silent"), ValueError("odd")])
-def test_one_that_is_gone_or_silent_is_asked_once(tmp_path: Path, taken: Taken, error: Exception) -> None:
-    it = of(tmp_path)
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConnectionResetError("it is gone"), "what was imported started threads"),
+        (line.NoAnswer("it does not answer"), "it does not answer"),
+        (ValueError("odd"), "odd"),
+    ],
+)
+def test_one_that_is_gone_or_silent_is_asked_once(tmp_path: Path, taken: Taken, error: Exception, why: str) -> None:
+    said: list[str] = []
+    it = of(tmp_path, said)
+    (tmp_path / "shared.log").write_text("imports\nwhat was imported started threads\n")
     taken.error = error
     assert it.take(worker(tmp_path), os.dup(1)) is None
     assert Process.killed == 1
     taken.error = None
     assert it.take(worker(tmp_path), os.dup(1)) is None
     assert taken.begun == 1
+    assert len(said) == 1 and said[0].endswith(why) and "each worker imports for itself" in said[0]
 
 
 def test_who_gives_up_leaves_it_to_the_others(tmp_path: Path, taken: Taken) -> None:
-    it, gone = of(tmp_path), worker(tmp_path)
+    said: list[str] = []
+    it, gone = of(tmp_path, said), worker(tmp_path)
     it.give_up(gone)
     taken.error = ConnectionAbortedError("nobody waits for it any more")
     assert it.take(gone, os.dup(1)) is None
     taken.error = None
     assert it.take(worker(tmp_path), os.dup(1)) == "child"
-    assert Process.killed == 0
+    assert Process.killed == 0 and not said
 
 
 def test_it_is_begun_for_ranks_that_are_forks_alone(tmp_path: Path, taken: Taken) -> None:
@@ -139,9 +151,11 @@ def test_one_that_cannot_be_started_is_not_tried_again(
         raise OSError("No space left on device")
 
     monkeypatch.setattr(making, "start", full)
-    it = of(tmp_path)
+    said: list[str] = []
+    it = of(tmp_path, said)
     assert [it.take(worker(tmp_path), os.dup(1)) for _ in range(2)] == [None, None]
     assert len(tried) == 1
+    assert len(said) == 1 and said[0].endswith("No space left on device")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux alone has it")

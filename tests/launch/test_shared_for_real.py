@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -103,6 +105,7 @@ def test_without_it_agents_make_their_own(machine: Machine, when: str) -> None:
     (machine.job / "go").touch()
     out, err = job.communicate(timeout=HANG_S)
     assert job.returncode == contract.CLI_OK, out + err
+    assert err.count("each worker imports for itself from now on") == 1, err
 
 
 def test_it_goes_when_its_launcher_is_killed(machine: Machine) -> None:
@@ -136,3 +139,99 @@ def test_what_is_imported_ahead_is_not_old(machine: Machine) -> None:
     (machine.job / "go").touch()
     out, err = job.communicate(timeout=HANG_S)
     assert job.returncode == contract.CLI_OK and "rank 1 has 22" in out, out + err
+
+
+STATE = """
+import os, resource, trainjob
+for who, pid in (("agent", os.getppid()), ("rank", os.getpid())):
+    rows = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+    soft = resource.prlimit(pid, resource.RLIMIT_CORE)[0]
+    shown = [rows[name].strip() for name in ("Umask", "SigBlk", "SigIgn", "Cpus_allowed_list")]
+    print(who, trainjob.get_context().get_world_rank(), *shown, soft, flush=True)
+trainjob.report({"loss": 1.0}, step=0)
+"""
+
+
+def test_an_agent_has_nothing_of_what_imports_have_changed(tmp_path: Path) -> None:
+    """As one that was started by the launcher; its ranks have it, as under plain Python. Torch does such a thing with
+    OMP_PROC_BIND: it binds the process that imports it to one core.
+    """
+    machine = Machine(tmp_path, STATE)
+    changes = """
+import os, resource, signal
+os.umask(0o77)
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+"""
+    machine.module.write_text(machine.module.read_text() + changes)
+    seen: list[list[str]] = []
+    for prefork in ("Always", "Never"):
+        (machine.job / "train.py").write_text(STATE if prefork == "Always" else f"import noting\n{STATE}")
+        code, out, err = machine.tj(*machine.words(more=("--prefork", prefork)))
+        assert code == contract.CLI_OK, err
+        seen.append(sorted(re.findall(r"(?:agent|rank) [01] .*", out)))
+    assert seen[0] == seen[1]
+    assert machine.imports == 3, "once for both, then by each"
+
+
+def test_what_no_agent_could_be_without_is_each_workers_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, SCRIPT)
+    machine.module.write_text(machine.module.read_text() + "\nos.nice(1)\n")
+    code, _, err = machine.tj(*machine.words("a"))
+    assert code == contract.CLI_OK and machine.imports == 3, err
+
+
+FAILS = """
+_fork = os.fork
+def fork():
+    import sys
+    frame = sys._getframe(1)
+    if frame.f_code.co_name == "_agent" and "warm" in frame.f_code.co_filename:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return _fork()
+os.fork = fork
+"""
+
+
+def test_a_process_that_cannot_become_an_agent_fails_no_attempt(machine: Machine) -> None:
+    machine.module.write_text(machine.module.read_text() + FAILS)
+    code, out, err = machine.tj(*machine.words("a", more=("--max-failures", "0")))
+    assert code == contract.CLI_OK, out + err
+    assert machine.imports == 3, "each agent has made one of its own"
+
+
+FIT = """
+import os, sys
+from trainjob import RunConfig, ScalingConfig, TorchTrainer
+
+def train():
+    import trainjob
+    import noting
+    trainjob.report({"loss": 1.0, "has": noting.VERSION})
+
+if __name__ == "__main__":
+    run = RunConfig(storage_path=os.path.abspath("store"), prefork="Always", preload=["noting"])
+    metrics = TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=run).fit().metrics
+    open("metrics", "w").write(str(metrics))
+"""
+
+
+@pytest.mark.parametrize("streams", ["", "<&- >&- 2>&-"])
+def test_the_workers_of_fit_have_it_too(machine: Machine, streams: str) -> None:
+    """Also where the program that calls it has no standard streams: what is opened next has their numbers."""
+    (machine.job / "fit.py").write_text(FIT)
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" fit.py {streams}', sys.executable],
+        cwd=machine.job,
+        env=machine.environ,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'has': 1" in (machine.job / "metrics").read_text()
+    assert machine.imports == 1
+    assert not machine.parents()

@@ -31,7 +31,8 @@ class Machine:
         self.module = folder / "lib" / "noting.py"
         self.write(1)
         (self.job / "train.py").write_text(script)
-        self.environ = {**os.environ, "XDG_STATE_HOME": str(self.state), "PYTHONPATH": str(folder / "lib")}
+        paths = [str(folder / "lib"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.environ = {**os.environ, "XDG_STATE_HOME": str(self.state), "PYTHONPATH": os.pathsep.join(paths)}
 
     def write(self, version: int) -> None:
         """The module."""

@@ -18,15 +18,15 @@ MUTANTS = (
     Mutant(
         "a shared parent that is silent is asked again",
         FILE,
-        "                self._never, self._made = True, None",
-        "                self._made = None",
+        "            self._never, self._made = True, None\n            with",
+        "            self._made = None\n            with",
         TEST + "test_one_that_is_gone_or_silent_is_asked_once",
     ),
     Mutant(
         "a worker that is given up ends the others' parent",
         FILE,
-        "            if made is not None and not taking.given_up:",
-        "            if made is not None:",
+        "            elif not taking.given_up:",
+        "            else:",
         TEST + "test_who_gives_up_leaves_it_to_the_others",
     ),
     Mutant(

@@ -18,7 +18,7 @@ from trainjob.launch.outcome import last_good, stored, verdict
 from trainjob.launch.outcome.hearers import Hearers, Polled, place
 from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
-from trainjob.screen import wording
+from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker, shown_here
 from trainjob.session import large_imports
 from trainjob_api import contract
@@ -70,6 +70,7 @@ class Fit:
         options = LocalOptions(
             prepare=lambda folder: self._prepare(folder, body), collect=self._collect, asker=Asker.PYTHON
         )
+        streams.have_all()
         self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
         try:
             if self._settings.run.name and self._name != self._settings.run.name:

@@ -147,7 +147,7 @@ def _kept(
         return ()
     found: list[Kept] = [keeper] if options.uses_kept else []
     if Shared.is_for(job):
-        shared = Shared(job, space.path, space.tmp, pipe)
+        shared = Shared(job, space.path, space.tmp, pipe, keeper.say)
         stack.callback(shared.close)
         found.append(shared)
     return tuple(found)

@@ -34,7 +34,7 @@ class Keeper:
     def __init__(self, job: TrainJob, say: Callable[[str], None]) -> None:
         """`say`: why a start is cold; called from other threads."""
         self._runtime = job.spec.runtime
-        self._say = say
+        self.say = say
         self._told = False
         self._silent = ""
         """The one that has not answered: nobody waits for it again."""
@@ -68,7 +68,7 @@ class Keeper:
         if why is not None and not self._told and not taking.given_up:
             # Once: other workers would say the same.
             self._told = True
-            self._say(f"this start is cold, though a process was kept warm: {why}")
+            self.say(f"this start is cold, though a process was kept warm: {why}")
         return None
 
     def give_up(self, launch: Launch) -> None:
@@ -95,7 +95,7 @@ class Keeper:
         if not self._launches:
             return "no worker was started"
         wish = Wish.of(self._launches[-1], self._runtime)
-        why = wish.why_none()
+        why = wish.why_not_kept()
         if why is not None:
             return why
         folder = note.folder(make=True)

@@ -83,17 +83,24 @@ class Wish:
         parsed = command.parse_python(self.words)
         return "" if parsed is None else os.path.join(self.working_dir, parsed.target)
 
+    @property
+    def flags(self) -> Sequence[str]:
+        """Of its Python."""
+        parsed = command.parse_python(self.words)
+        return () if parsed is None else parsed.flags
+
+    def why_not_kept(self) -> str | None:
+        """Why none that was there before the job is of use to it, nor one for the next job; None: one would be."""
+        return f"its Python has flags ({' '.join(self.flags)})" if self.flags else self.why_none()
+
     def why_none(self) -> str | None:
-        """Why none is of use to it; None: one would be."""
+        """Why none is of use to it, not even one that is begun for it; None: one would be."""
         untried = accelerators.untried(accelerators.names(), self._pod)
         why = choice.why_not(self._prefork, self.words, choice.Place(untried, memory.room())) or self._why_no_command()
         why = why or self.reading.doubt()
         return why if why is not None or self.reading.plan().modules else "the script does not import torch"
 
     def _why_no_command(self) -> str | None:
-        parsed = command.parse_python(self.words)
-        if parsed is not None and parsed.flags:
-            return f"its Python has flags ({' '.join(parsed.flags)})"
         try:
             python = os.path.abspath(rank_command.argv(self.words)[0])
         except rank_command.CannotRun as error:
@@ -103,7 +110,7 @@ class Wish:
 
 def why_not(kept: Note, wish: Wish) -> str | None:
     """Why that one is not for this job; None: it is."""
-    why = wish.why_none()
+    why = wish.why_not_kept()
     if why is not None:
         return why
     place_of = _other(kept.place, place(wish.working_dir))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import signal
 import socket
 import threading
+import time
 from typing import IO, Any
 
 from trainjob.launch.local.kept.child import KeptChild
@@ -13,6 +16,7 @@ from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.process import Launch
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
+    BECOMES,
     FROM_KEPT,
     KEPT_FILES,
     PACKET_LIMIT,
@@ -66,12 +70,11 @@ class Taking:
             if not isinstance(word, Took):
                 raise OSError(word.why) if isinstance(word, Refused) else ConnectionResetError("it is gone")
             # Before it may end: its number is its own as long as it waits for this word.
-            child = KeptChild(line, word.pid)
+            child = KeptChild(line, word)
             try:
-                with written(agent) as file:
-                    self._may_end(None)
-                    socket.send_fds(line, [packet(TO_KEPT, Start())], [file.fileno(), output, *launch.inherited])
+                self._become(line, agent, output)
             except BaseException:
+                child.send_signal(signal.SIGKILL)  # it may become one yet
                 child.close()
                 raise
             line.settimeout(None)
@@ -83,6 +86,20 @@ class Taking:
             if isinstance(error, TimeoutError):
                 raise NoAnswer("it does not answer") from None
             raise
+
+    def _become(self, line: socket.socket, agent: Agent, output: int) -> None:
+        reading, writing = os.pipe()
+        try:
+            try:
+                with written(agent) as file:
+                    self._may_end(None)
+                    fds = [file.fileno(), output, writing, *agent.numbers]
+                    socket.send_fds(line, [packet(TO_KEPT, Start())], fds)
+            finally:
+                os.close(writing)
+            _becomes(reading)
+        finally:
+            os.close(reading)
 
     def _may_end(self, line: socket.socket | None) -> None:
         with self._mutex:
@@ -161,6 +178,25 @@ def listening(door: Door) -> socket.socket:
         listener.bind(address)
     listener.listen(64)
     return listener
+
+
+def _becomes(reading: int) -> None:
+    """Until the process at the other end is the agent. Raises OSError."""
+    said, ends = b"", time.monotonic() + ANSWER_S
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    while True:
+        if not poll.poll(max(0.0, ends - time.monotonic()) * 1000):
+            if said == BECOMES:
+                return  # somebody else has that pipe too: a process that was forked meanwhile, say
+            raise TimeoutError
+        data = os.read(reading, PACKET_LIMIT)
+        if not data:
+            break
+        said += data
+    if said != BECOMES:
+        why = said.removeprefix(BECOMES).decode(errors="replace")
+        raise OSError(f"no agent could be started of it: {why or 'its process ended'}")
 
 
 def written(word: Any) -> IO[bytes]:

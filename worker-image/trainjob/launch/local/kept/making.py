@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from trainjob.agent.processes import rank_command
 from trainjob.launch.local.kept import line
 from trainjob.launch.local.kept.door import Door
 from trainjob_api import contract
@@ -23,13 +24,21 @@ def now() -> float:
 
 
 def start(
-    keep: Keep, environ: Mapping[str, str], working_dir: str, log: str, inherited: Sequence[int] = ()
+    keep: Keep,
+    environ: Mapping[str, str],
+    working_dir: str,
+    log: str,
+    inherited: Sequence[int] = (),
+    flags: Sequence[str] = (),
 ) -> tuple[subprocess.Popen[bytes], Door]:
-    """One that imports, in a session of its own, and where it is reached. `log`: a path. Raises OSError."""
+    """One that imports, in a session of its own, and where it is reached. `log`: a path; `flags`: of its Python.
+    Raises OSError.
+    """
     door = Door(*os.path.split(keep.socket))
     with line.listening(door) as listener, line.written(keep) as order:
         fds = (listener.fileno(), order.fileno())
-        words = [sys.executable, "-m", "trainjob.session.rank", contract.KEEP, f"{fds[0]}:{fds[1]}", "_" * _ARGV_ROOM]
+        does = [contract.KEEP, f"{fds[0]}:{fds[1]}", "_" * _ARGV_ROOM]
+        words = [sys.executable, *flags, "-m", rank_command.SESSION_MODULE, *does]
         try:
             with open(log, "wb") as output:
                 process = subprocess.Popen(

@@ -115,10 +115,10 @@ def why_gone() -> str | None:
     return None if note is None or note.lives or time.time() > note.until else last_word()
 
 
-def last_word() -> str:
-    """Of one that is going, or gone."""
+def last_word(log: str | None = None) -> str:
+    """Of one that is going, or gone. `log`: its path; None: of the one that is kept."""
     try:
-        with open(os.path.join(folder(), LOG), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(folder(), LOG) if log is None else log, encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file if line.strip()]
     except OSError:
         lines = []

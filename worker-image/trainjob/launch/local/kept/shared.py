@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from trainjob.agent.warm.script import folder_of
-from trainjob.launch.local.kept import line, making
+from trainjob.launch.local.kept import line, making, note
 from trainjob.launch.local.kept.child import KeptChild
 from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
@@ -27,17 +28,20 @@ from trainjob_api.warm_messages import Keep, Stay
 IMPORTS_S = 60.0
 """For its imports: then it ends."""
 _FOR_EVER_S = 1e9
+_WORD = "each worker imports for itself from now on, without the process that imports for all: {}"
 
 
 class Shared:
     """Of one job."""
 
-    def __init__(self, job: TrainJob, folder: str, tmp: str, owner: int) -> None:
+    def __init__(self, job: TrainJob, folder: str, tmp: str, owner: int, say: Callable[[str], None]) -> None:
         """`folder`: the job's private one; `tmp`: TMPDIR of its ranks; `owner`: read end of a pipe whose other end is
-        closed when the launcher dies.
+        closed when the launcher dies; `say`: why there is none any more, from other threads.
         """
+        self._say = say
         self._runtime, self._processes = job.spec.runtime, defaults.processes_per_worker(job.spec)
         self._folder, self._tmp, self._owner = folder, tmp, owner
+        self._log = os.path.join(folder, "shared.log")
         self._mutex = threading.Lock()
         self._made: _Made | None = None
         self._never = False
@@ -59,9 +63,11 @@ class Shared:
             if made is None:
                 return None
             return taking.taken(made.door, line.patience(time.monotonic() - made.began), launch, output)
-        except Exception:  # the job must not wait for a start that nobody makes; and nobody asks that one again
-            if made is not None and not taking.given_up:
-                self._give_up(made)
+        except Exception as error:  # the job must not wait for a start that nobody makes
+            if made is None:
+                self._say(_WORD.format(error))
+            elif not taking.given_up:
+                self._give_up(made, error)
             return None
         finally:
             os.close(output)
@@ -106,8 +112,7 @@ class Shared:
             tmp=self._tmp,
             owner=self._owner,
         )
-        log = os.path.join(self._folder, "shared.log")
-        process, door = making.start(keep, environ, wish.working_dir, log, inherited=[self._owner])
+        process, door = making.start(keep, environ, wish.working_dir, self._log, [self._owner], wish.flags)
         try:
             line.tell(door, Stay(making.now() + _FOR_EVER_S))
         except BaseException:
@@ -115,13 +120,16 @@ class Shared:
             raise
         return _Made(process, door, (tuple(wish.words), environ, wish.working_dir))
 
-    def _give_up(self, made: _Made) -> None:
-        """It is gone, or out of order."""
+    def _give_up(self, made: _Made, error: Exception) -> None:
+        """It is gone, or out of order: nobody asks it again."""
         with self._mutex:
-            if self._made is made:
-                self._never, self._made = True, None
-                with contextlib.suppress(OSError):
-                    making.kill(made.process, made.door)
+            if self._made is not made:
+                return
+            self._never, self._made = True, None
+            with contextlib.suppress(OSError):
+                making.kill(made.process, made.door)
+        gone = isinstance(error, (ConnectionError, FileNotFoundError))
+        self._say(_WORD.format(note.last_word(self._log) if gone else error))
 
 
 class _Made:
