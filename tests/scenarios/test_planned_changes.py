@@ -47,10 +47,11 @@ class Known:
     def trains(self, event: LocalEvent) -> bool:
         """Whether it has heard that the ranks which make steps now train, and of a report."""
         self._status = event.job.status if event.job is not None else self._status
-        made, attempt = steps_of(self._stage), self._status and self._status.attempt
-        if not made or attempt is None or self._status is None:
+        made, status = steps_of(self._stage), self._status
+        attempt = status.attempt if status is not None else None
+        if not made or attempt is None or status is None:
             return False
-        heard = attempt.running_at is not None and self._status.progress.position > 0
+        heard = attempt.running_at is not None and status.progress.position > 0
         return heard and attempt.number == made[-1][0]
 
 
