@@ -18,6 +18,7 @@ from support.tuned_agent import LOCAL, entry
 from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
+from trainjob_api.v1alpha1 import TrainJobStatus
 from trainjob_operator.core.model import Installation
 
 pytestmark = pytest.mark.slow
@@ -34,6 +35,26 @@ def steps_of(stage: Stage) -> list[tuple[int, int, int]]:
     return [(int(a), int(b), int(c)) for a, b, c in (line.split() for line in lines)]
 
 
+class Known:
+    """What the operator knows of the job: of one that trains by the steps that it has made alone, a planned change waits
+    for nothing.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._status: TrainJobStatus | None = None
+
+    def trains(self, event: LocalEvent) -> bool:
+        """Whether it has heard that the ranks which make steps now train, and of a report."""
+        self._status = event.job.status if event.job is not None else self._status
+        made, status = steps_of(self._stage), self._status
+        attempt = status.attempt if status is not None else None
+        if not made or attempt is None or status is None:
+            return False
+        heard = attempt.running_at is not None and status.progress.position > 0
+        return heard and attempt.number == made[-1][0]
+
+
 def use_agent(monkeypatch: pytest.MonkeyPatch, **times: float) -> None:
     """Pods have an agent with these times."""
     agent = (sys.executable, *entry(LOCAL, **times))
@@ -46,12 +67,12 @@ def use_agent(monkeypatch: pytest.MonkeyPatch, **times: float) -> None:
 
 def test_two_four_two_workers_lose_no_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
-    wishes = [(2, 4), (4, 2)]
+    wishes, known = [(2, 4), (4, 2)], Known(stage)
 
     def edit(event: LocalEvent) -> None:
-        made = steps_of(stage)
+        trains, made = known.trains(event), steps_of(stage)
         size = made[-1][2] if made else 0
-        if wishes and size == wishes[0][0] and sum(world == size for _, _, world in made) >= 5:
+        if wishes and trains and size == wishes[0][0] and sum(world == size for _, _, world in made) >= 5:
             Edited.newest.edit(workers=wishes.pop(0)[1])
         elif not wishes and size == 2 and len({attempt for attempt, _, _ in made}) == 3:
             (stage.notes / "enough").touch()
@@ -75,10 +96,11 @@ def test_a_worker_that_goes_away_loses_no_step(
     # Ranks go on until the operator has answered: how soon that must be is not what is looked at.
     use_agent(monkeypatch, draining__ANSWER_S=HANG_S)
     evicted: list[int] = []
+    known = Known(stage)
 
     def evict(event: LocalEvent) -> None:
-        made = steps_of(stage)
-        if not evicted and len(made) >= 5:
+        trains, made = known.trains(event), steps_of(stage)
+        if not evicted and trains and len(made) >= 5:
             evicted.append(slot)
             if how == "evicted":
                 Edited.newest.evict(slot, grace_s=GRACE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ def fresh_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in vars(contract):
         if name.startswith("ENV_"):
             monkeypatch.delenv(getattr(contract, name), raising=False)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # a connection puts a hook of its own before it
     yield
     link.disconnect()
     calls.reset()
