@@ -273,6 +273,8 @@ for _ in sys.stdin:
         ("lib/one.py", "VALUE = 22", "one.py has changed"),
         ("lib/typing.py", "", "typing.py may decide"),
         ("lib/more.pth", "/x", "more.pth may decide"),
+        ("given/model.pth", "weights", "None"),
+        ("given/typing.py", "", "typing.py may decide"),
         ("lib/wanted.py", "", "wanted.py may decide"),
         ("lib/wanted-1.0.dist-info", "", "wanted-1.0.dist-info may decide"),
         ("lib/two.py", "", "None"),
@@ -293,7 +295,7 @@ def test_files_that_are_another_by_now(tmp_path: Path, path: str, text: str, why
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path / "given"), *sys.path]))},
     )
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == "None\n"

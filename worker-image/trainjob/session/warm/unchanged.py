@@ -14,7 +14,11 @@ from importlib.abc import MetaPathFinder
 from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 _State = Optional[Tuple[int, int, int, int]]
-_INSTALLED = (".pth", ".dist-info", ".egg-info", ".egg-link")
+_PATHS = ".pth"
+"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In one of PYTHONPATH it may be
+a model.
+"""
+_INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 """What says of a folder what is installed there: packages look for each other by it, and remember."""
 _COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
@@ -57,6 +61,7 @@ class Files:
         archives = [path for path in sys.path if os.path.isfile(path)]
         self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
         asked = {*sys.modules, *(() if names is None else names.missing)}
+        self._named = frozenset(os.environ.get("PYTHONPATH", "").split(os.pathsep))
         self._names = frozenset(name.partition(".")[0] for name in asked)
         self._entries = {folder: self._entries_of(folder) for folder in sys.path}
         self._packages = {
@@ -93,10 +98,11 @@ class Files:
         """What there may take the place of a module or be one that was missing, adds folders to sys.path, or tells of a
         package.
         """
+        installed = tuple(end for end in _INSTALLED if end != _PATHS or folder not in self._named)
         return frozenset(
-            (name, _state(os.path.join(folder, name)) if name.endswith(_INSTALLED) else None)
+            (name, _state(os.path.join(folder, name)) if name.endswith(installed) else None)
             for name in _listed(folder)
-            if name.endswith(_INSTALLED) or name.partition(".")[0] in self._names
+            if name.endswith(installed) or name.partition(".")[0] in self._names
         )
 
 
