@@ -19,7 +19,7 @@ from support.patience import HANG_S
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import OnEnd, Reaper
 from trainjob.agent.processes.starter import FORK_TRIES
-from trainjob.agent.warm import choice, learning
+from trainjob.agent.warm import choice, learning, starter
 from trainjob.agent.warm.starter import WarmStarter
 from trainjob_api import contract
 
@@ -147,6 +147,44 @@ def test_an_import_that_hangs_ends_the_learning_alone(tmp_path: Path, monkeypatc
     monkeypatch.setattr(learning, "LEARN_S", 1.0)
     lives, said = learns(tmp_path, monkeypatch, ["hangs"])
     assert lives and len(said) == 1 and "after 1 s" in said[0], said
+
+
+def test_what_others_could_import_and_hangs_here_costs_no_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent that is begun with it is waited for once; another one is without."""
+    site = tmp_path / "env" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "hangs.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *filter(None, sys.path)]))
+    monkeypatch.setattr(starter, "PATIENCE_S", 1.0)
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+    kept = tmp_path / contract.LEARNED
+    kept.write_text(json.dumps(["hangs"]))
+    said: list[str] = []
+
+    async def scene() -> tuple[bool, bool]:
+        console, warm = Console(os.open(os.devnull, os.O_WRONLY)), asyncio.Event()
+        console.say = said.append  # type: ignore[method-assign]
+        reaper, words = Noting(asyncio.get_running_loop()), [sys.executable, "train.py"]
+        log, listed = str(tmp_path / "logs" / "warm.log"), str(tmp_path / "imported.json")
+        of_it = WarmStarter(
+            reaper, console, words, 1, contract.PREFORK_ALWAYS, None, log, listed, on_warm=warm.set
+        )  # fmt: skip
+        of_it.begin()
+        first = of_it.parent
+        assert first is not None and first.learns
+        ready = await asyncio.wait_for(first.ready, HANG_S)
+        second = of_it.parent
+        assert second is not None and second is not first
+        found = ready, await asyncio.wait_for(second.ready, HANG_S)
+        of_it.close()
+        await asyncio.wait_for(reaper.gone.wait(), HANG_S)
+        console.close(1)
+        return found
+
+    assert asyncio.run(scene()) == (False, True)
+    assert said == ["what was learned is not imported ahead: the imports are not done after 1 s"]
+    assert not kept.exists(), "nor does the agent that comes after this one try it again"
 
 
 def test_a_script_that_comes_or_changes_later_gets_a_parent_for_it(

@@ -36,6 +36,23 @@ held = []
 class default_generator:
     seed = staticmethod(lambda: None)
 """
+GENERATOR = """
+import os
+def generator():
+    try: yield
+    finally: os.write(1, b'finally\\n')
+begun = generator(); next(begun)
+"""
+ASKS = """
+import sys
+class Goes:
+    def __del__(self): print(sys.is_finalizing(), sys.modules.get('os'))
+"""
+INTERRUPTS = """
+import os
+class Goes:
+    def __del__(self): os.kill(os.getpid(), 2); os.write(1, b'goes on')
+"""
 GOES = """class Goes:
     def __del__(self): os.write(1, b'goes\\n')
 """
@@ -92,6 +109,74 @@ import signal; signal.signal(signal.SIGTERM, stop)
             finally: os.write(1, b'finally')
         torch.held.append(of_mine()); next(torch.held[0])
         """,
+    "a generator of an installed package": f"""
+        with open(os.path.dirname(os.path.dirname(torch.__file__)) + '/installed.py', 'w') as file: file.write({GENERATOR!r})
+        import installed
+        """,
+    "a generator of a folder whose name ends like that of installed packages": f"""
+        os.mkdir('my-packages')
+        with open('my-packages/mine.py', 'w') as file: file.write({GENERATOR!r})
+        sys.path.append('my-packages'); import mine
+        """,
+    "a generator that has nothing to do any more": """
+        def of_mine():
+            while True: yield
+        mine = of_mine(); next(mine)
+        """,
+    "a database of a kind of one's own": """
+        import sqlite3
+        class Mine(sqlite3.Connection): pass
+        base = sqlite3.connect('left', factory=Mine); base.execute('pragma journal_mode=wal')
+        base.execute('create table t(x)'); base.commit(); torch.held.append(base)
+        """,
+    "an object that asks whether Python ends": """
+        class Goes:
+            def __del__(self): print(sys.is_finalizing(), 'os' in sys.modules)
+        one = Goes()
+        """,
+    "an object that imports": """
+        class Goes:
+            def __del__(self):
+                import json; print(json.dumps(1))
+        one = Goes()
+        """,
+    "an object that looks at who calls it": """
+        class Goes:
+            def __del__(self):
+                try: print(sys._getframe(1).f_code.co_name)
+                except ValueError: print('nobody')
+        one = Goes()
+        """,
+    "an installed object that asks whether Python ends": f"""
+        with open(os.path.dirname(os.path.dirname(torch.__file__)) + '/installed.py', 'w') as file: file.write({ASKS!r})
+        import installed
+        one = installed.Goes()
+        """,
+    "objects in their order": """
+        import builtins
+        class Goes:
+            def __init__(self, name): self.name = name
+            def __del__(self): os.write(1, self.name)
+        one, _two, three = Goes(b'one'), Goes(b'two'), Goes(b'three')
+        builtins.held = sys.modules['__main__']
+        """,
+    "an interrupt while an object goes": f"""
+        with open(os.path.dirname(os.path.dirname(torch.__file__)) + '/installed.py', 'w') as file: file.write({INTERRUPTS!r})
+        import installed
+        one = installed.Goes()
+        """,
+    "what is called when a library's object is gone": """
+        import weakref
+        class Thing: pass
+        thing = Thing()
+        torch.held += [weakref.ref(thing, lambda reference: os.write(1, b'gone')), thing]; del thing
+        """,
+    "a timer that would call the script": """
+        import threading
+        timer = threading.Timer(600, lambda: None); timer.daemon = True; timer.start()
+        """,
+    "warnings of some files": "import warnings; warnings.filterwarnings('always', message='unclosed'); torch.held.append(open('left', 'w'))",
+    "who is called when garbage is collected": "import gc; gc.callbacks.append(lambda phase, _: os.write(1, phase.encode()))",
     "a coroutine that was not awaited": "async def of_mine(): pass\nmine = of_mine()",
     "a task that was not awaited": """
         import asyncio
@@ -177,9 +262,44 @@ import signal; signal.signal(signal.SIGTERM, stop)
     "a stream that nobody takes": "print('lost'); os.close(1)",
     "a signal": "import signal; os.kill(os.getpid(), signal.SIGTERM)",
     "its own way": "os._exit(5)",
+    "a hook that fails": "sys.excepthook = lambda *error: 1 / 0\nraise ValueError('bad batch')",
+    "a hook that says how to end": "sys.excepthook = lambda *error: sys.exit(7)\nraise ValueError('bad batch')",
+    "no hook": "sys.excepthook = None\nraise ValueError('bad batch')",
+    "a hook that is gone": "del sys.excepthook\nraise ValueError('bad batch')",
+    "what has ended the script, for what is done at exit": """
+        import atexit
+        atexit.register(lambda: print(sys.last_type, sys.last_value, sys.last_traceback.tb_lineno))
+        raise ValueError('bad batch')
+        """,
+    "what was printed, before what is done at exit": "import atexit; atexit.register(os.write, 1, b'later\\n'); print('first')",
+    "what was printed, before a thread ends": """
+        import threading, time
+        threading.Thread(target=lambda: (time.sleep(0.3), os.write(1, b'later\\n'))).start()
+        print('first'); sys.exit(3)
+        """,
+    "no stream": "del sys.stdout",
     "a hook": "sys.excepthook = lambda *error: print('hooked', error[0].__name__); raise ValueError('bad batch')",
 }
 PYTHONS_OWN = {
+    "a generator of an installed package",
+    "a generator of a folder whose name ends like that of installed packages",
+    "a database of a kind of one's own",
+    "an object of the script",
+    "an object that prints where the script has printed elsewhere",
+    "an object in a circle",
+    "an object of a module beside it",
+    "an object that a library holds the module of",
+    "an object that prints an error",
+    "an object that asks whether Python ends",
+    "an object that imports",
+    "an object that looks at who calls it",
+    "objects in their order",
+    "what is called when a library's object is gone",
+    "a timer that would call the script",
+    "warnings of some files",
+    "who is called when garbage is collected",
+    "a hook that says how to end",
+    "no stream",
     "what a library is to compress",
     "a database that a library holds",
     "an object that a library holds",
@@ -197,7 +317,7 @@ PYTHONS_OWN = {
     "a child that goes on",
 }
 """Which Python ends itself, or one process of which."""
-NEITHER = {"a signal", "its own way"}
+NEITHER = {"a signal", "its own way", "an interrupt while an object goes"}
 BEGIN = "import os, sys, torch\n"
 
 
@@ -279,6 +399,38 @@ def test_a_fork_does_too(tmp_path: Path) -> None:
             assert fork.apart is (name in PYTHONS_OWN), name
 
 
+AHEAD = """
+import os
+class Goes:
+    def __del__(self): os.write(1, b'goes\\n')
+one = Goes()
+"""
+
+
+def test_what_is_imported_ahead_goes_as_it_does_in_a_new_interpreter(tmp_path: Path) -> None:
+    """A fork's collector does not know it."""
+    extra = {key: value for key, value in written(tmp_path, "import ahead").items() if key.startswith("PYTHON")}
+    (tmp_path / "lib" / "site-packages" / "ahead.py").write_text(AHEAD)
+    runs = run_warm(["train.py"], tmp_path / "job", preload=["torch", "ahead"], extra=extra)
+    (rank,) = runs.ranks
+    assert rank.warm and "goes" in rank.out.splitlines(), runs.said
+
+
+def test_the_file_in_which_a_group_has_met_is_removed(tmp_path: Path) -> None:
+    """Who meets there again, as the next attempt does, would wait for ever else."""
+    pytest.importorskip("torch.distributed")
+    (tmp_path / "train.py").write_text(MEETS)
+    words = [sys.executable, *RANK, "train.py"]
+    subprocess.run(words, cwd=tmp_path, env=environment({}), stdin=subprocess.DEVNULL, timeout=HANG_S, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+MEETS = """
+import os, torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=0, world_size=1)
+dist.barrier()
+assert os.path.exists("meeting")
+"""
 LIBRARY = """
 import os, weakref
 class Library: pass
@@ -307,10 +459,14 @@ def test_an_interrupt_is_pythons_own(tmp_path: Path) -> None:
     ("script", "more"),
     [
         ("pass", {"LD_PRELOAD": "libm.so.6"}),
+        ("pass", {"LD_DEBUG": "statistics", "LD_DEBUG_OUTPUT": "debug"}),
+        ("sys.setprofile(lambda *_: None)", {}),
+        ("sys.settrace(lambda *_: None)", {}),
         ("pass", {"PYTHONDEVMODE": "1"}),
         ("pass", {"PYTHONVERBOSE": "1"}),
         ("pass", {"PYTHONINSPECT": "1"}),
         ("import ctypes; ctypes.CDLL(os.path.join(os.getcwd(), '..', 'libof_mine.so'))", {}),
+        ("import ctypes; ctypes.CDLL(os.path.join(os.getcwd(), '..', 'of_mine'))", {}),
         ("import gc; gc.set_debug(gc.DEBUG_UNCOLLECTABLE)", {}),
     ],
 )
@@ -320,7 +476,8 @@ def test_where_more_may_happen_at_exit_python_goes_its_own_way(
     (tmp_path / "rank").mkdir()
     with open("/proc/self/maps") as maps:
         libm = next(line.split()[-1] for line in maps if "/libm.so" in line or "/libm-" in line)
-    shutil.copy(libm, tmp_path / "rank" / "libof_mine.so")
+    for name in ("libof_mine.so", "of_mine"):
+        shutil.copy(libm, tmp_path / "rank" / name)
     found = ended(tmp_path / "rank", script, *RANK, **more)
     assert found.apart and found.status == 0, found.out
 
@@ -331,6 +488,11 @@ def test_where_more_may_happen_at_exit_python_goes_its_own_way(
         ("usr/lib/x86_64-linux-gnu/libc.so.6", True),
         ("usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30", True),
         ("lib64/ld-linux-x86-64.so.2", True),
+        ("lib/x86_64-linux-gnu/ld-2.31.so", True),
+        ("usr/lib64/libgcc_s-11-20231218.so.1", True),
+        ("opt/conda/lib/libiomp5.so", True),
+        ("home/me/build/libutil.so", False),
+        ("home/me/build/plugin.bin", False),
         ("lib/x86_64-linux-gnu/libm-2.31.so", True),
         ("opt/python/lib/python3.12/lib-dynload/_ssl.cpython-312-x86_64-linux-gnu.so", True),
         ("opt/python/lib/libpython3.11.so.1.0", True),

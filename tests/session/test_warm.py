@@ -213,6 +213,7 @@ UNFIT = {
         "import multiprocessing; kept = multiprocessing.get_context('fork').Value('i', lock=False)",
         "memory that its forks would share",
     ),
+    "files": ("kept = open('left', 'w')", "left"),
     "folder": ("import os; os.chdir('/')", "changed the working folder"),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),

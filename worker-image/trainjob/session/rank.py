@@ -98,7 +98,10 @@ def _run(command: Sequence[str]) -> None:
         _end(contract.END_EXCEPTION, error)
     _become(module)
     try:
-        exec(code, module.__dict__)
+        try:
+            exec(code, module.__dict__)
+        finally:
+            _flush_after(module)
     except SystemExit as error:
         link.tell_leaving(link.exit_code(error), error)
         short_exit.with_code(link.exit_code(error))
@@ -194,6 +197,15 @@ def _set_first_path(folder: str) -> None:
         sys.path[0] = folder
 
 
+def _flush_after(module: types.ModuleType) -> None:
+    """Python does when a script is over, not when a module is: before threads are waited for, and all else at exit."""
+    for name in () if module.__dict__.get("__spec__") is not None else ("stderr", "stdout"):
+        try:
+            getattr(sys, name).flush()
+        except Exception:  # it is tried again at exit, which tells of it
+            continue
+
+
 _boot_module: Optional[types.ModuleType] = None
 
 
@@ -216,10 +228,36 @@ def _end(kind: str, error: BaseException) -> NoReturn:
         print(f"{sys.executable}: {error}", file=sys.stderr)
     else:
         # The script may have set its own hook (rich, wandb, ...): it prints, the word to the agent went out before.
-        shown = failure.loader_kill(error) or error
-        sys.excepthook(type(shown), shown, shown.__traceback__)
+        _show(failure.loader_kill(error) or error)
     short_exit.with_code(1)
     sys.exit(1)
+
+
+def _show(error: BaseException) -> None:
+    """By the script's own hook, as Python does; what is to be done at exit may look at what ended the script. Raises
+    SystemExit: the hook wants another end.
+    """
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    if not hasattr(sys, "excepthook"):
+        _say("sys.excepthook is missing\n", error)
+        return
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as failed:
+        failed.__traceback__ = None if failed.__traceback__ is None else failed.__traceback__.tb_next
+        failed.__context__ = None if failed.__context__ is error else failed.__context__
+        _say("Error in sys.excepthook:\n", failed)
+        _say("\nOriginal exception was:\n", error)
+
+
+def _say(words: str, error: BaseException) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(words)
+    sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _hear_of_no_child() -> None:

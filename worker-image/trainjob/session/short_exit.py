@@ -4,8 +4,9 @@ Python then takes its modules apart, half a second of a processor once torch is 
 another tenth: nobody sees anything of it, and whoever waits for the rank's end (the next attempt after an exception, a
 change of size, the job's own end) waits for that. What of it a script can see is done here as Python does it: objects
 of the script's own modules die, files are flushed, C's too. Where something else may happen at a process's exit (a
-library that is not known to do nothing then, a tool that was loaded before the program, an object that is still held
-and does something when it goes, a thread in the script's own code) Python goes its own way.
+library that is not known to do nothing then, a tool that was loaded before the program, an object of a class of the
+script's that does something when it goes, one that is still held, a thread that may come to the script's own code)
+Python goes its own way.
 
 Called by `rank` before whatever else registers something to be run at exit, so that this comes last.
 """
@@ -19,14 +20,15 @@ import gc
 import io
 import os
 import re
+import signal
 import sys
 import types
 import warnings
 import weakref
 from collections import deque
-from typing import Any, Dict, Iterable, List, NoReturn, Optional, Set
+from typing import Any, Dict, Iterable, List, NoReturn, Optional
 
-from trainjob.session import imported
+from trainjob.session import imported, last_acts
 
 _exit = os._exit
 _MAPS = "/proc/self/maps"
@@ -39,13 +41,17 @@ _PACKAGES = re.compile(
 _SITE = re.compile(r"/(?:site|dist)-packages/(?P<name>\w+?)(?:\.libs|\.cpython[^/]*)?(?:/|\.so)")
 _OF_PYTHON = re.compile(r"/lib/python3\.\d+/lib-dynload/")
 _OF_SYSTEM = re.compile(
-    r"(?:ld-linux[\w-]*|lib(?:c|m|dl|rt|util|pthread|resolv|nsl|crypt|z|bz2|lzma|ffi|uuid|expat|ssl|crypto|sqlite3|readline"
-    r"|ncursesw?|tinfow?|panelw?|stdc\+\+|gcc_s|gomp|iomp5|gfortran|quadmath|numa|atomic|mpdec\+*|mpdec|nss_\w+|python3[\w.]*"
-    r"|cuda|nvidia-\w+|mkl_\w+|openblas\w*|blas|lapack|cblas)(?:-[\d.]+)?)\.so[\d.]*"
+    r"(?:ld(?:-linux[\w-]*)?|lib(?:c|m|dl|rt|util|pthread|resolv|nsl|crypt|z|bz2|lzma|ffi|uuid|expat|ssl|crypto|sqlite3"
+    r"|readline|ncursesw?|tinfow?|panelw?|stdc\+\+|gcc_s|gomp|gfortran|quadmath|numa|atomic|mpdec\+*|mpdec|nss_\w+"
+    r"|cuda|nvidia-\w+|blas|lapack|cblas))(?:-[\d.-]+\.so[\d.]*|\.so\.[\d.]+)"
+    r"|lib(?:iomp5|python3[\w.]*|mkl_\w+|openblas\w*)(?:-[\d.]+)?\.so[\d.]*"
 )
+"""With a version, as the system has it: a libutil.so is somebody's own."""
 _LOADERS = (
     "LD_PRELOAD",
     "LD_AUDIT",
+    "LD_DEBUG",
+    "LD_PROFILE",
     "CUDA_INJECTION64_PATH",
     "NVTX_INJECTION64_PATH",
     "PYTHONMALLOCSTATS",
@@ -54,6 +60,8 @@ _LOADERS = (
 
 _code: Optional[int] = None
 _pid = 0
+_acts_ahead = False
+"""What this process's parent has imported does something when it goes. A fork's collector does not know that."""
 _looked_at: List[None] = []
 """The collector knows it, unless the script has frozen what there was (`gc.freeze`). To count what is frozen takes as
 long as all else here.
@@ -79,6 +87,8 @@ def undo_nothing() -> None:
     """In the process that ranks are forks of, when all is imported: torch takes its own operators away again at exit,
     one by one. In a fork, which touches all that for the first time then, it takes as long as half a restart.
     """
+    global _acts_ahead
+    _acts_ahead = last_acts.is_any_left(gc.get_objects())
     for each in list(getattr(weakref.finalize, "_registry", ())):
         found = each.peek()
         if found is not None and (found[1].__module__, found[1].__qualname__) == ("torch.library", "_del_library"):
@@ -114,7 +124,7 @@ def _leave_now() -> None:
                 stream.flush()
     except Exception:  # Python tells of it by an exit code of its own
         return
-    if _is_run_by_others():
+    if _is_run_by_others() or last_acts.is_own_left(gc.get_objects(), is_librarys):
         return
     _let_go()
     if _is_held():
@@ -127,15 +137,28 @@ def _doubt() -> bool:
     flags = sys.flags
     if sys.implementation.name != "cpython" or flags.dev_mode or flags.verbose or flags.inspect or gc.get_debug():
         return True
-    if _warns_of_open_files():
+    if sys.gettrace() is not None or sys.getprofile() is not None or gc.callbacks:
+        return True  # they would be called of what is done here
+    if _warns_of_open_files() or last_acts.is_store_left():
         return True
     if any(os.environ.get(name) for name in _LOADERS):
         return True
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:
-            return not all(map(is_known, {line.rstrip("\n").partition("/")[2] for line in maps if ".so" in line}))
+            return not all(map(is_known, {line.rstrip("\n").partition("/")[2] for line in maps if _is_library(line)}))
     except OSError:
         return True
+
+
+def _is_library(line: str) -> bool:
+    """A file that is mapped, whatever its name, and may run; not the program itself."""
+    if ".so" in line:
+        return True
+    _, rights, _, _, _, *path = line.split(None, 5)
+    return "x" in rights and bool(path) and path[0].startswith("/") and path[0].rstrip("\n") != _PROGRAM
+
+
+_PROGRAM = os.path.realpath("/proc/self/exe")
 
 
 def is_known(path: str) -> bool:
@@ -148,22 +171,41 @@ def is_known(path: str) -> bool:
 
 
 def _warns_of_open_files() -> bool:
-    """Python does at its exit, of whoever holds them."""
+    """Python does at its exit, of whoever holds them: of some at least."""
     for action, message, category, module, line in warnings.filters:
-        if issubclass(ResourceWarning, category) and not (message or module or line):
-            return action != "ignore"
+        if not issubclass(ResourceWarning, category):
+            continue
+        if action != "ignore":
+            return True
+        if not (message or module or line):
+            return False
     return False
 
 
+_HARMLESS_THREADS = (
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
+    os.path.join("multiprocessing", "queues.py"),
+    os.path.join("torch", "utils", "data", "_utils", "pin_memory.py"),
+)
+"""Of ours, of a queue, of a DataLoader: in the code of these they wait, and call nobody else's."""
+
+
 def _is_run_by_others() -> bool:
-    """A daemon thread is in the script's own code: Python stops it before it takes away what that works with."""
+    """A daemon thread is in the script's own code, or may come to it: Python stops it before it takes away what that
+    works with.
+    """
     own = {id(sys.modules[name].__dict__) for name in _own_names()}
     for thread, top in sys._current_frames().items():
         frame: Optional[types.FrameType] = top if thread != _thread.get_ident() else None
+        is_harmless = frame is None
         while frame is not None:
             if id(frame.f_globals) in own:
                 return True
+            file = frame.f_code.co_filename
+            is_harmless = is_harmless or file.startswith(_HARMLESS_THREADS[0]) or file.endswith(_HARMLESS_THREADS[1:])
             frame = frame.f_back
+        if not is_harmless:
+            return True
     return False
 
 
@@ -173,6 +215,7 @@ _GONE = (
 )  # fmt: skip
 """Of `sys`: what Python takes away before the modules."""
 
+_FINALIZING = compile("lambda: True", "sys", "eval")
 _COLLECT = compile("collect()", "sys", "eval")
 _DROP = compile("consume(map(drop, names))", "sys", "eval")
 """As if no code of Python ran: so warnings name the place that they name at an exit."""
@@ -189,6 +232,10 @@ def _let_go() -> None:
         "__name__": "sys", "collect": gc.collect, "consume": deque[Any](maxlen=0).extend, "drop": modules.pop,
         "names": names,
     }  # fmt: skip
+    sys.is_finalizing = eval(_FINALIZING)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     eval(_COLLECT, outside)
     for name in _GONE:
         if hasattr(sys, name):
@@ -196,29 +243,16 @@ def _let_go() -> None:
     sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__
     told, modules["warnings"] = modules.get("warnings"), None  # there is none any more at this point of an exit
     eval(_DROP, outside)
+    kept = dict(modules)
+    modules.clear()
     eval(_COLLECT, outside)
     still = [found for found in (reference() for reference in reversed(left)) if found is not None]
     for found in still:
         _clear(found.__dict__)
     if still:
         eval(_COLLECT, outside)
+    modules.update(kept)
     modules["warnings"] = told
-
-
-_RUN = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-_FINISHED = {"sqlite3.Connection", "_dbm.dbm", "_gdbm.gdbm"}
-"""In C, and with something to write when they go."""
-_UNSEEN = {
-    "multiprocessing.connection.Connection",
-    "multiprocessing.resource_tracker.ResourceTracker",
-    "joblib.externals.loky.backend.resource_tracker.ResourceTracker",
-    "socket.SocketIO",
-    "socket.socket",
-    "ssl.SSLSocket",
-    "subprocess.Popen",
-    "torch.multiprocessing.reductions.StorageWeakRef",
-}
-"""What these do when they go, the end of a process does too."""
 
 
 def _is_held() -> bool:
@@ -226,31 +260,7 @@ def _is_held() -> bool:
     goes.
     """
     objects = gc.get_objects()
-    if _is_frozen(objects):
-        return True  # they cannot be looked at
-    kinds: Set[type] = set(map(type, objects))
-    if any(map(_does_something, kinds)):
-        return True
-    if kinds.isdisjoint(_RUN):
-        return False
-    return any(type(each) in _RUN and not _is_librarys(_code_of(each).co_filename) for each in objects)
-
-
-def _does_something(kind: type) -> bool:
-    try:
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        if name in _FINISHED:
-            return True
-        quiet = kind in _RUN or kind.__module__ == "_io" or name in _UNSEEN
-        return not quiet and any("__del__" in each.__dict__ for each in kind.__mro__)
-    except Exception:  # a class of the user's may answer as it likes
-        return True
-
-
-def _code_of(running: Any) -> types.CodeType:
-    names = ("gi_code", "cr_code", "ag_code")
-    found: types.CodeType = next(getattr(running, name) for name in names if hasattr(running, name))
-    return found
+    return _acts_ahead or _is_frozen(objects) or last_acts.is_any_left(objects)  # what is frozen cannot be looked at
 
 
 _CODE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
@@ -263,7 +273,11 @@ def _clear(names: Dict[str, object]) -> None:
             names[name] = None
 
 
-_LIBRARY = (os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OURS = ("trainjob", "trainjob_api", "trainjob_operator")
+_LIBRARY = tuple(
+    os.path.join(folder, "")
+    for folder in (os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+)
 
 
 _MAIN = ("__main__", "__mp_main__")
@@ -285,11 +299,12 @@ def _is_own(name: str, module: object) -> bool:
     if name in _MAIN:
         return True
     file = module.__dict__.get("__file__")
-    return isinstance(file, str) and not _is_librarys(file) and not name.startswith("trainjob")
+    return isinstance(file, str) and not is_librarys(file) and name.partition(".")[0] not in _OURS
 
 
-def _is_librarys(file: str) -> bool:
-    return file.startswith((*_LIBRARY, "<frozen ")) or "-packages/" in file
+def is_librarys(file: str) -> bool:
+    """Whether code of this file is a library's, not the user's."""
+    return file.startswith((*_LIBRARY, "<frozen ")) or "/site-packages/" in file or "/dist-packages/" in file
 
 
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)

@@ -313,7 +313,12 @@ class WarmStarter:
         return self._maker.make(source, self._local_world_size, hurry=not trains)
 
     def _enough(self, parent: WarmParent) -> None:
-        if parent is self._parent and not parent.ready.done():
+        if parent is not self._parent or parent.ready.done():
+            return
+        if parent.learns and self._learner is not None:
+            parent.why = f"the imports are not done after {PATIENCE_S:g} s"
+            parent.close()  # another comes, without what others have named: it is not waited for here in vain again
+        else:
             self._on_warm()
 
     def _is_ready(self, parent: WarmParent) -> None:

@@ -6,6 +6,7 @@ taken after a trial fork: OpenBLAS ends its threads when its process forks, and 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -58,14 +59,14 @@ def unfit_so_far(before: Before) -> Optional[str]:
 
 
 def _left_behind(before: Before) -> Optional[str]:
+    if _shared_memory() - before.shared:
+        return "what was imported made memory that its forks would share (multiprocessing.Lock() or its kin)"
     for fd, target in _fds().items():
         if fd not in before.fds and _is_shared(fd, target):
             return f"what was imported opened {target}"
     children = _children()
     if children:
         return f"what was imported started process {children[0]}"
-    if _shared_memory() - before.shared:
-        return "what was imported made memory that its forks would share (multiprocessing.Lock() or its kin)"
     return None if os.getcwd() == before.folder else "what was imported changed the working folder"
 
 
@@ -172,4 +173,6 @@ def _is_shared(fd: int, target: str) -> bool:
         mode = os.fstat(fd).st_mode
     except OSError:
         return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode) and target not in ("/dev/null", "/dev/urandom")
+    if stat.S_ISREG(mode):
+        return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    return not stat.S_ISDIR(mode) and target not in ("/dev/null", "/dev/urandom")
