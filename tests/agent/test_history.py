@@ -19,13 +19,17 @@ class Storage:
     def __init__(self) -> None:
         self.files: dict[int, str] = {}
         self.puts: list[tuple[int, int]] = []
+        self.attempts: list[int] = []
         self.broken = False
+        self.taken = asyncio.Event()
 
     async def call(self, op: str, request: Any, *_: Any) -> dict[str, Any]:
         if self.broken:
             raise StorageError("unreachable", "gone")
+        self.attempts.append(request["attempt"])
         self.files[request["segment"]] = request["text"]
         self.puts.append((request["segment"], len(request["text"])))
+        self.taken.set()
         return {}
 
     @property
@@ -34,9 +38,9 @@ class Storage:
         return [row["position"] for row in map(json.loads, text.splitlines()) if row["kind"] == "report"]
 
 
-def made(storage: Storage, said: list[str]) -> History:
+def made(storage: Storage, said: list[str], attempt: int = 1) -> History:
     faults: list[BaseException] = []
-    return History(storage, 1, 1, 0, faults.append, said.append)  # type: ignore[arg-type]
+    return History(storage, 1, attempt, 0, faults.append, said.append)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +100,46 @@ def test_what_a_broken_storage_does_not_take_waits_within_bounds_and_the_gap_is_
         rows.close()
 
     asyncio.run(scene())
+
+
+def test_what_an_attempt_has_left_is_stored_before_the_rows_of_the_next_once_storage_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who follows the rows looks at no attempt again once a later one has some."""
+    monkeypatch.setattr(history, "FLUSH_S", 0.001)
+
+    async def scene() -> None:
+        storage = Storage()
+        storage.broken = True
+        for attempt in (1, 2):
+            over = made(storage, [], attempt)
+            over.report({"position": attempt, "metrics": {}})
+            over.close()
+        rows = made(storage, [], 3)
+        rows.report({"position": 3, "metrics": {}})
+        with pytest.raises(StorageError):
+            await rows.flush()
+        storage.broken = False
+        await rows.flush()
+        assert list(dict.fromkeys(storage.attempts)) == [1, 2, 3]
+        rows.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60.0))
+
+
+def test_what_an_attempt_has_left_is_tried_again_where_no_other_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "FLUSH_S", 0.001)
+
+    async def scene() -> None:
+        storage = Storage()
+        storage.broken = True
+        rows = made(storage, [])
+        rows.report({"position": 1, "metrics": {}})
+        rows.close()
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        storage.broken = False
+        await storage.taken.wait()
+        assert storage.positions == [1]
+
+    asyncio.run(asyncio.wait_for(scene(), 60.0))

@@ -10,10 +10,14 @@ from typing import Any, cast
 import pytest
 
 from support.checkpoint import Job
+from trainjob.checkpoint.errors import UNREADABLE, StoreError
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.stores.opening import open_store
+from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.handover.callbacks import Report
+from trainjob.launch.outcome import hearers
+from trainjob.launch.outcome.hearers import Polled
 from trainjob.launch.outcome.reports import Follower
 
 
@@ -273,3 +277,23 @@ def test_of_a_long_history_no_more_is_read_than_is_asked_for(folder: Folder) -> 
     follower = Follower(cast(Store, Counted(folder, "", lambda: None)))
     assert [len(follower.poll(1, 1, most=1)) for _ in range(20)] == [1] * 20
     assert asked.count("read") <= 2 * 20
+
+
+@pytest.mark.parametrize(("times", "heard"), [(3, [1, 2]), (10**6, [])])
+def test_a_storage_that_is_away_as_a_job_ends_is_looked_at_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, times: int, heard: list[int]
+) -> None:
+    monkeypatch.setattr(hearers, "POLL_S", 0.001)
+    folder.report(1, 1)
+    folder.report(1, 2)
+    read, left = PathStore.read, iter(range(times))
+
+    def reads(store: PathStore, key: str) -> bytes | None:
+        if key.startswith("history") and next(left, None) is not None:
+            raise StoreError(UNREADABLE, "away")
+        return read(store, key)
+
+    monkeypatch.setattr(PathStore, "read", reads)
+    polled = Polled(str(folder.path))
+    assert [report.position for report in polled.last(1, 1)] == heard
+    assert polled.last(1, 1) == []

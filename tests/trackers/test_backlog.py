@@ -73,6 +73,45 @@ def test_none_is_lost_of_a_tracker_that_was_away_for_long(tmp_path: Path, capsys
     assert "did not reach it" not in capsys.readouterr().err
 
 
+def test_what_came_while_its_server_let_it_in_is_written_once(tmp_path: Path) -> None:
+    history(tmp_path, 1, range(1, 9))
+    notes = Slow()
+    made = fed(tmp_path, notes, [reported(1)])
+    assert notes.inside.wait(LIMIT_S)
+    for position in range(2, 9):
+        made.put(reported(position))
+    notes.may.set()
+    made.end(None, LIMIT_S)
+    assert written(notes) == [(1, n) for n in range(1, 9)]
+
+
+class Flaky(Slow):
+    """Its server takes a batch only at the third time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def write(self, reports: Sequence[Report]) -> None:
+        self.calls += 1
+        if self.calls % 3:
+            raise ConnectionError(f"away for the {self.calls}. time")
+        super().write(reports)
+
+
+def test_a_server_that_takes_each_batch_late_is_not_given_up_at_the_end(tmp_path: Path) -> None:
+    history(tmp_path, 1, range(1, 5 * ROOM + 1))
+    notes = Flaky()
+    made = fed(tmp_path, notes, [reported(1)])
+    assert notes.inside.wait(LIMIT_S)
+    for position in range(2, 5 * ROOM + 1):
+        made.put(reported(position))
+    made.last(None, LIMIT_S)
+    notes.may.set()
+    made.wait()
+    assert written(notes) == [(1, n) for n in range(1, 5 * ROOM + 1)]
+
+
 def test_what_comes_meanwhile_is_in_its_place_and_the_queue_is_used_again(tmp_path: Path) -> None:
     history(tmp_path, 1, range(1, 30))  # later reports are stored before they are handed on
     notes = Slow()

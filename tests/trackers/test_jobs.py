@@ -84,19 +84,30 @@ def test_a_tracker_that_does_not_exist_is_refused_before_anything_runs(tmp_path:
 
 
 BESIDE_AGENTS = (
-    LOOP.replace("os.kill(os.getpid(), signal.SIGKILL)", "os.kill(victim(), signal.SIGKILL)")
+    LOOP.replace("os.kill(os.getpid(), signal.SIGKILL)", "told(2); os.kill(victim(), signal.SIGKILL)")
     .replace(
         "def train(config):",
         """
+import glob, json, time
+
 def victim():
     return os.getppid() if os.environ["VICTIM"] == "agent" else os.getpid()
+
+def told(position):
+    while not any(json.loads(row).get("position") == position for row in rows()):
+        time.sleep(0.01)
+
+def rows():
+    return [row for name in glob.glob("storage/default/job/history/*") for row in open(name)]
 
 def train(config):""",
     )
     .replace("(1, 1, 5)", "(0, 1, 5)")
     + '\ntrain({"scale": 60.0})\n'
 )
-"""Rank 0, or its agent, is killed at the fifth step."""
+"""Rank 0, or its agent, is killed at the fifth step, once the history of those before the checkpoint is stored: an agent
+that is killed takes a second of it along.
+"""
 
 
 def of_manifest(folder: Path, tracking: list[str], victim: str) -> str:

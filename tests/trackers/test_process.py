@@ -17,10 +17,11 @@ import pytest
 
 from support.patience import HANG_S
 from trainjob.agent.tracking import MODULE
+from trainjob.checkpoint.errors import UNREADABLE, StoreError
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.launch.handover.callbacks import Report, RunContext
-from trainjob.trackers import feed, kinds, output
+from trainjob.trackers import feed, kinds, output, process
 from trainjob.trackers.process import Feeding, Stdin, follow
 from trainjob.trackers.tracker import Tracker
 
@@ -253,6 +254,47 @@ def test_a_storage_that_fails_in_the_middle_of_a_look_makes_nothing_twice(place:
     second.look(1)
     second.finish(1, job_is_over=True, error=None)
     assert [row for row in place.written if row[0] == "b"] == [("b", 3, 4)]
+
+
+def is_away(place: Place, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The storage, of history, for so many reads."""
+    read, left = place.store.read, iter(range(times))
+
+    def reads(key: str) -> bytes | None:
+        if key.startswith(layout.HISTORY) and next(left, None) is not None:
+            raise StoreError(UNREADABLE, "away")
+        return read(key)
+
+    monkeypatch.setattr(place.store, "read", reads)
+
+
+def test_a_storage_that_is_away_at_the_last_look_is_looked_at_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "LOOK_S", 0.01)
+    place.report(1, 1, 2)
+    feeding = place.process("a", 1)
+    assert feeding.look(1)
+    place.report(1, 3)
+    is_away(place, monkeypatch, 3)
+    feeding.finish(1, job_is_over=True, error=None)
+    assert place.written == [("a", 1, 1), ("a", 1, 2), ("a", 1, 3)]
+    assert "cannot be read" not in capsys.readouterr().err
+
+
+def test_a_storage_that_stays_away_at_the_last_look_is_told(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process, "LOOK_S", 0.01)
+    monkeypatch.setitem(globals(), "PATIENCE_S", 0.4)
+    place.report(1, 1, 2)
+    feeding = place.process("a", 1)
+    assert feeding.look(1)
+    until(lambda: len(place.written) == 2)
+    is_away(place, monkeypatch, 10**9)
+    feeding.finish(1, job_is_over=True, error=None)
+    assert "the job's storage cannot be read at its end: what came last may be missing" in capsys.readouterr().err
+    assert ("a", "close", None) in place.server
 
 
 def test_what_a_tracker_has_no_time_for_is_counted(

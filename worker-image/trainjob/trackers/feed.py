@@ -33,7 +33,7 @@ RETRY_S = (1.0, 30.0)
 SLOW_S = 15.0
 """A call of a tracker that takes longer is told: a library may try for minutes before it says what is wrong."""
 TRIES_AT_END = 3
-"""So often what waits is tried once nothing more comes."""
+"""So often what waits is tried once nothing more comes, and again as often after each batch that was written."""
 
 
 class Recorder(Protocol):
@@ -179,7 +179,7 @@ class Feed:
             self._say(f"{wording.count(missing, 'report')} did not reach it; `tj history` has all")
 
     def _work(self) -> None:
-        pause, left = self._first_retry_s, TRIES_AT_END
+        pause, left, before = self._first_retry_s, TRIES_AT_END, self._written
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended, self._look_s())
@@ -197,7 +197,8 @@ class Feed:
                 self._say(f"{type(error).__name__}: {str(error).strip()} (the training goes on, this is tried again)")
                 if last and left == TRIES_AT_END:
                     pause = self._first_retry_s  # it may have been away for long: now there is little time
-                left -= last
+                left = (TRIES_AT_END if self._written != before else left) - last
+                before = self._written
                 if not left:
                     return
                 if last:
@@ -220,7 +221,8 @@ class Feed:
             self._check()
         self._write()
         while self._beyond:
-            self._refill()
+            if not self._waiting:  # what has come while the last ones were written is before those
+                self._refill()
             self._write()
 
     def _refill(self) -> None:

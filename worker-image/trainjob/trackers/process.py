@@ -113,12 +113,22 @@ class Fed:
         found = self._follower.poll(run, self._attempt, final=final, most=room) if room else []
         for report in found:
             self.feed.put(report)
-        return len(found) < room
+        return len(found) < room and not self._follower.failed
 
     def rest(self, run: int, *, final: bool) -> None:
         """All that is left, also what is too much: it counts as lost."""
         for report in self._follower.poll(run, self._attempt, final=final):
             self.feed.put(report)
+
+    @property
+    def is_blind(self) -> bool:
+        """The storage could not be read at the last look."""
+        return self._follower.failed
+
+    @property
+    def waits_s(self) -> float:
+        """So long it is waited for at the end until it has all reports; a storage that is away leaves it time to close."""
+        return self.patience_s / 2 if self.is_blind else self.patience_s
 
 
 class Feeding:
@@ -154,12 +164,14 @@ class Feeding:
         behind = self._fed
         while behind := [fed for fed in behind if not fed.look(run, final=job_is_over) and fed.feed.is_alive]:
             passed = time.monotonic() - began
-            if all(passed >= fed.patience_s for fed in behind):
+            if all(passed >= fed.waits_s for fed in behind):
                 break
-            time.sleep(CATCH_UP_S)
+            time.sleep(LOOK_S if any(fed.is_blind for fed in behind) else CATCH_UP_S)
         passed = time.monotonic() - began
         for fed in self._fed:
             fed.rest(run, final=job_is_over)
+            if fed.is_blind and job_is_over:
+                say("the job's storage cannot be read at its end: what came last may be missing; `tj history` has all")
             fed.feed.last(failed, max(0.0, fed.patience_s - passed), closes=job_is_over)
         for fed in self._fed:
             fed.feed.wait()

@@ -28,6 +28,8 @@ WAITING_LIMIT = 16 * 1024 * 1024
 
 _LAST_FLUSHES = Background(of_the_agent)
 """They outlive their attempt."""
+_LEFT: List[History] = []
+"""Of attempts that are over, in their order, whose rows are not all stored."""
 
 
 OnLoss = Callable[[str], None]
@@ -90,7 +92,11 @@ class History:
         self._add({"kind": "log", **row})
 
     async def flush(self) -> None:
-        """Put what is new. Raises StorageError."""
+        """Put what is new, and before it what attempts before have left: who follows the rows looks at no attempt again
+        once a later one has some. Raises StorageError.
+        """
+        for earlier in [one for one in _LEFT if one is not self and one._attempt < self._attempt]:
+            await earlier.flush()
         async with self._flushing:
             # An attempt that reports nothing leaves no file.
             while self._storage is not None and self._rows > 1:
@@ -105,16 +111,21 @@ class History:
                     self._segments.popleft()
 
     def close(self) -> None:
-        """A newer attempt begins: one more flush, on its own."""
-        if self._task is not None:
+        """A newer attempt begins: what is left is flushed on its own, until storage has taken it."""
+        if self._task is not None and self not in _LEFT:
             self._task.cancel()
+            _LEFT.append(self)
             _LAST_FLUSHES.spawn(self._last_flush())
 
     async def _last_flush(self) -> None:
         try:
-            await self.flush()
-        except StorageError:
-            pass  # uploads say what is wrong with the storage
+            while True:
+                try:
+                    return await self.flush()
+                except StorageError:
+                    await asyncio.sleep(FLUSH_S)  # uploads say what is wrong with the storage
+        finally:
+            _LEFT.remove(self)
 
     def _add(self, row: Dict[str, Any]) -> None:
         if self._storage is None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 BUCKET_POLL_S = 5.0
 """Between two looks at a bucket, which cost requests."""
+LAST_TRIES = 4
+"""Looks at the end, where the storage is away."""
 
 
 class Hearers:
@@ -103,8 +105,14 @@ class Polled:
         return self._poll(run, attempt, final=False)
 
     def last(self, run: int | None, attempt: int) -> list[Report]:
-        """The job is over."""
-        return self._poll(run, attempt, final=True)
+        """The job is over. A storage that is away for a moment is looked at again."""
+        found: list[Report] = []
+        for left in reversed(range(LAST_TRIES)):
+            found += self._poll(run, attempt, final=True)
+            if self._follower is None or not self._follower.failed or not left:
+                break
+            time.sleep(POLL_S)
+        return found
 
     def _poll(self, run: int | None, attempt: int, *, final: bool) -> list[Report]:
         if self._follower is None:

@@ -73,6 +73,8 @@ class Follower:
         self._attempt = 0
         self._read = (0, 0)
         """Up to where: the segment, and the offset in it."""
+        self.failed = False
+        """The last look came to no end: the storage was away."""
 
     def poll(self, run: int | None, attempt: int, *, final: bool = False, most: int | None = None) -> list[Report]:
         """What is new up to that attempt, so many at most: the others come with the next look. `final`: the job is
@@ -81,6 +83,7 @@ class Follower:
         if run is None:
             return []
         found: list[Report] = []
+        self.failed = False
         try:
             if run != self._run:
                 self._first_run = catalogue.first_run(self._store, run)
@@ -92,7 +95,7 @@ class Follower:
                     break
                 self._attempt, self._read = following, (0, 0)
         except StoreError:
-            pass  # a storage that is away for a moment: the rest comes with the next look
+            self.failed = True  # for a moment: the rest comes with the next look
         return found
 
     def _following(self, run: int, attempt: int) -> int | None:
