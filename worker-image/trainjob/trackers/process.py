@@ -127,7 +127,7 @@ class Fed:
 
     @property
     def waits_s(self) -> float:
-        """So long it is waited for at the end until it has all reports; a storage that is away leaves it time to close."""
+        """So long it is waited for at the end until it has all; a storage that is away leaves it time to close."""
         return self.patience_s / 2 if self.is_blind else self.patience_s
 
 
