@@ -44,8 +44,8 @@ MUTANTS = (
     Mutant(
         "a job that completes has lost its last steps",
         FILE,
-        "min(rest, end - kept) if loses else 0\n        parts[PRODUCTIVE]",
-        "min(rest, end - kept)\n        parts[PRODUCTIVE]",
+        "max(0, work.idle))) if loses else 0\n        parts[PRODUCTIVE]",
+        "max(0, work.idle)))\n        parts[PRODUCTIVE]",
         TEST + "test_without_a_checkpoint_all_is_lost_and_nothing_once_it_is_complete",
     ),
     Mutant(

@@ -66,4 +66,40 @@ MUTANTS = (
         "first.attempt or 0",
         "tests/trackers/test_process.py::test_one_of_an_attempt_before_never_takes_the_turn_back",
     ),
+    Mutant(
+        "what waits in the queue is read on the storage too",
+        FOLDER + "feed.py",
+        "            if not self._waiting:  #",
+        "            if True:  #",
+        "tests/trackers/test_backlog.py::test_what_came_while_its_server_let_it_in_is_written_once",
+    ),
+    Mutant(
+        "a server that gets on is given up at the end",
+        FOLDER + "feed.py",
+        "left = (TRIES_AT_END if self._written != before else left) - last",
+        "left -= last",
+        "tests/trackers/test_backlog.py::test_a_server_that_takes_each_batch_late_is_not_given_up_at_the_end",
+    ),
+    Mutant(
+        "a look that failed is the last",
+        FOLDER + "process.py",
+        "return len(found) < room and not self._follower.failed",
+        "return len(found) < room",
+        "tests/trackers/test_process.py::test_a_storage_that_is_away_at_the_last_look_is_looked_at_again",
+    ),
+    Mutant(
+        "the rows of an attempt come before those that the one before has left",
+        "worker-image/trainjob/agent/barriers/history.py",
+        "        for earlier in [one for one in _LEFT",
+        "        for earlier in [one for one in ()",
+        "tests/agent/test_history.py::"
+        "test_what_an_attempt_has_left_is_stored_before_the_rows_of_the_next_once_storage_is_back",
+    ),
+    Mutant(
+        "callbacks do without what could not be read as the job ended",
+        "worker-image/trainjob/launch/outcome/hearers.py",
+        "            if self._follower is None or not self._follower.failed or not left:",
+        "            if True:",
+        "tests/launch/test_reports.py::test_a_storage_that_is_away_as_a_job_ends_is_looked_at_again",
+    ),
 )
