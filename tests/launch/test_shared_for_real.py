@@ -82,6 +82,36 @@ def test_a_worker_that_takes_a_lost_ones_place_imports_nothing(machine: Machine)
     assert re.search(r"attempt 2 started", err) and machine.imports == 1
 
 
+KEEPING = """
+import os
+class StorageWeakRef:
+    __module__ = "torch.multiprocessing.reductions"
+    def __del__(self, write=os.write):
+        write(2, b"taken apart\\n")
+kept = StorageWeakRef()
+class default_generator:
+    seed = staticmethod(lambda: None)
+"""
+"""In torch's place. Of a kind that torch keeps until Python takes its modules apart; what else is told of, see tests/session."""
+
+
+@pytest.mark.parametrize("more", [(), ("--keep-warm", "10m")])
+def test_its_ranks_end_at_once(machine: Machine, more: tuple[str, ...]) -> None:
+    """Nothing that the parent was amid of as it imported keeps a rank from leaving Python's own half second out."""
+    packages = machine.job.parent / "lib" / "site-packages"
+    (packages / "torch").mkdir(parents=True)
+    (packages / "torch" / "__init__.py").write_text(KEEPING)
+    machine.module.write_text(machine.module.read_text() + "import torch\n")
+    paths = os.pathsep.join([str(packages), machine.environ["PYTHONPATH"]])
+    try:
+        for _ in range(1 + bool(more)):
+            code, out, err = machine.tj(*machine.words("a", more=more), PYTHONPATH=paths)
+            assert code == contract.CLI_OK and "rank 1 has 1" in out, err
+            assert "taken apart" not in out + err
+    finally:
+        machine.tj("stop", "--warm")
+
+
 @pytest.mark.parametrize("when", ["while it imports", "while agents run"])
 def test_without_it_agents_make_their_own(machine: Machine, when: str) -> None:
     early = when == "while it imports"

@@ -34,12 +34,13 @@ _FILE_STORE = "FileStore"
 _DEEPEST = 16
 
 
-def is_any_left(objects: List[Any]) -> bool:
-    """Whether one of them does something when it goes."""
+def is_any_left(objects: List[Any], below: Optional[str] = None) -> bool:
+    """Whether one of them does something when it goes. `below`: a folder; generators of code in it do not count."""
     kinds: Set[type] = set(map(type, objects))
     if any(map(_does_something, kinds)) or not kinds.isdisjoint(_RUN):
         return True
-    return types.GeneratorType in kinds and any(map(_goes_on, _of(objects, {types.GeneratorType})))
+    running = _of(objects, {types.GeneratorType}) if types.GeneratorType in kinds else iter(())
+    return any(_goes_on(each) for each in running if below is None or not each.gi_code.co_filename.startswith(below))
 
 
 def is_own_left(objects: List[Any], is_librarys: Callable[[str], bool]) -> bool:

@@ -31,6 +31,7 @@ from typing import Any, Dict, Iterable, List, NoReturn, Optional
 from trainjob.session import imported, last_acts
 
 _exit = os._exit
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _MAPS = "/proc/self/maps"
 _PACKAGES = re.compile(
     r"PIL|pillow|aiohttp|charset_normalizer|[0-9a-f]{20}__mypyc|cuda|frozenlist|functorch|google|hf_xet|markupsafe"
@@ -88,7 +89,7 @@ def undo_nothing() -> None:
     one by one. In a fork, which touches all that for the first time then, it takes as long as half a restart.
     """
     global _acts_ahead
-    _acts_ahead = last_acts.is_any_left(gc.get_objects())
+    _acts_ahead = last_acts.is_any_left(gc.get_objects(), below=_PACKAGE)  # what this process is amid of ends before
     for each in list(getattr(weakref.finalize, "_registry", ())):
         found = each.peek()
         if found is not None and (found[1].__module__, found[1].__qualname__) == ("torch.library", "_del_library"):
@@ -183,7 +184,7 @@ def _warns_of_open_files() -> bool:
 
 
 _HARMLESS_THREADS = (
-    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ""),
+    _PACKAGE,
     os.path.join("multiprocessing", "queues.py"),
     os.path.join("torch", "utils", "data", "_utils", "pin_memory.py"),
 )
