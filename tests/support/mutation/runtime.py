@@ -309,4 +309,25 @@ MUTANTS = (
         "return body",
         "tests/launch/test_cluster_run.py::test_fit_refuses_a_return_value_that_somebody_forged_in_storage",
     ),
+    Mutant(
+        "what the parent was amid of as it imported counts as left to its ranks",
+        "worker-image/trainjob/session/short_exit.py",
+        "below=_PACKAGE)",
+        "below=None)",
+        "tests/launch/test_shared_for_real.py::test_its_ranks_end_at_once",
+    ),
+    Mutant(
+        "what was imported ahead does nothing when it goes",
+        "worker-image/trainjob/session/short_exit.py",
+        "    return _acts_ahead or _is_frozen(objects)",
+        "    return _is_frozen(objects)",
+        "tests/session/test_short_exit.py::test_what_is_imported_ahead_goes_as_it_does_in_a_new_interpreter",
+    ),
+    Mutant(
+        "the file in which a group has met stays",
+        "worker-image/trainjob/session/short_exit.py",
+        "_warns_of_open_files() or last_acts.is_store_left()",
+        "_warns_of_open_files()",
+        "tests/session/test_short_exit.py::test_the_file_in_which_a_group_has_met_is_removed",
+    ),
 )
