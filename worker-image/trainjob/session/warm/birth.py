@@ -40,7 +40,7 @@ class Birth:
     @property
     def umask_is_same(self) -> bool:
         """No module has set it."""
-        return _umask(_status()) == self._umask
+        return umask() == self._umask
 
     def again(self) -> None:
         """Have it as it was. Before a program is executed. Raises OSError."""
@@ -55,6 +55,13 @@ class Birth:
             os.umask(int(self._umask, 8))
         # Last: what waits would come before what it should do is set.
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
+
+
+def umask() -> str:
+    """Of this process, in octal digits; empty where the kernel does not tell it. (`os.umask` tells it by setting it,
+    for all threads.)
+    """
+    return _umask(_status())
 
 
 def _status() -> str:

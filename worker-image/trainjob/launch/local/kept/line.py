@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import IO, Any
 from trainjob.launch.local.kept.child import KeptChild
 from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.process import Launch
+from trainjob.session.warm import birth
 from trainjob_api.typed import BadMessage
 from trainjob_api.warm_messages import (
     BECOMES,
@@ -130,12 +130,10 @@ def patience(age_s: float) -> float:
 
 
 def _umask() -> int:
-    """Of this process. (`os.umask` tells it by setting it, for all threads.)"""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        found = re.search(r"^Umask:\s*([0-7]+)", file.read(), re.M)
-    if found is None:
+    found = birth.umask()
+    if not found:
         raise OSError("this kernel does not tell the umask")
-    return int(found[1], 8)
+    return int(found, 8)
 
 
 def ask(door: Door, word: Any, patience_s: float = ANSWER_S) -> Any:
