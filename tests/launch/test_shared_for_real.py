@@ -18,6 +18,7 @@ from support.faults import targets
 from support.kept_machine import Machine
 from support.patience import HANG_S
 from support.scenario import wait_until
+from trainjob.launch.local.slow_start import WAITS_FOR_KEPT
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -54,6 +55,20 @@ def test_all_workers_have_what_was_imported_once(machine: Machine) -> None:
     assert "rank 0 has 1 given a" in out and "rank 1 has 1 given a" in out
     assert machine.imports == 1
     assert not machine.parents(), "it goes with the job"
+
+
+def test_who_waits_for_a_long_import_is_told_so(machine: Machine) -> None:
+    """No worker is there yet, so none tells of it."""
+    hangs = "\nimport time\nwhile not os.path.exists({!r}):\n    time.sleep(0.02)\n"
+    machine.module.write_text(machine.module.read_text() + hangs.format(str(machine.job / "imports")))
+    with machine.start(*machine.words("a")) as running:
+        assert running.stderr is not None
+        lines = iter(running.stderr.readline, "")
+        assert any(WAITS_FOR_KEPT in line for line in lines)
+        (machine.job / "imports").touch()
+        rest = list(lines)
+    assert running.returncode == contract.CLI_OK, rest
+    assert not any(WAITS_FOR_KEPT in line for line in rest), "it is said once"
 
 
 def test_each_worker_shows_its_own_processes(machine: Machine) -> None:

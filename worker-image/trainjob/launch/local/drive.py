@@ -77,6 +77,8 @@ class Driver:
         self._shown: TrainJobStatus | None = None
         self._slow = 0
         """The attempt of whose slow start was told."""
+        self._waits = False
+        """It was told that agents wait for a warm process."""
         self._printed = False
         """A rank has printed a line."""
 
@@ -133,7 +135,9 @@ class Driver:
         ]
         try:
             cluster.create_job(self._job.to_json())
-            tasks.append(asyncio.create_task(self._show_progress(cluster, coordinator), name="view of the progress"))
+            tasks.append(
+                asyncio.create_task(self._show_progress(cluster, coordinator, kubelet), name="view of the progress")
+            )
             await self._attend(cluster, kubelet, tasks)
             self._show_end(coordinator)
         finally:
@@ -201,7 +205,7 @@ class Driver:
             self._show(job)
         self._changed.set()
 
-    async def _show_progress(self, cluster: MemoryCluster, coordinator: Coordinator) -> None:
+    async def _show_progress(self, cluster: MemoryCluster, coordinator: Coordinator, kubelet: LocalKubelet) -> None:
         """The object's progress is written seldom, for an API server's sake; a person who looks on gets it as the
         agents tell it.
         """
@@ -209,6 +213,7 @@ class Driver:
             await asyncio.sleep(SHOW_EVERY_S)
             if self._job.status.finished:
                 continue
+            self._tell_of_a_wait(kubelet.taking_s)
             try:
                 observed = await observe(cluster, self._job.key, coordinator.views, coordinator.listening_since)
             except ClusterError:  # it changed meanwhile, or is gone: the next look is not far
@@ -220,6 +225,11 @@ class Driver:
                 update={"progress": turn.status.progress, "checkpoint": turn.status.checkpoint}
             )
             self._show(self._job.model_copy(update={"status": status}))
+
+    def _tell_of_a_wait(self, taking_s: float) -> None:
+        if taking_s > slow_start.AFTER_S and not self._waits and self._job.status.attempt is None:
+            self._waits = True
+            self._publish("note", text=slow_start.WAITS_FOR_KEPT)
 
     def _tell_of_a_slow_start(self, turn: Turn) -> None:
         attempt = turn.running

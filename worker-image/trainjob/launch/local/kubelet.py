@@ -64,6 +64,8 @@ class _Run:
     grace_s: float = 30.0
     process: Process | None = None
     task: asyncio.Task[None] | None = None
+    taking: float | None = None
+    """Since when, by the loop's clock, it waits for a process that is warm."""
 
     @property
     def name(self) -> str:
@@ -120,6 +122,12 @@ class LocalKubelet:
     def alive(self) -> int:
         """Agents that run."""
         return sum(1 for run in self._runs.values() if run.process is not None and run.process.alive)
+
+    @property
+    def taking_s(self) -> float:
+        """For how long the first agent of those that wait for a warm process has done so."""
+        since = [run.taking for run in self._runs.values() if run.taking is not None]
+        return asyncio.get_running_loop().time() - min(since) if since else 0.0
 
     async def ended(self, timeout_s: float) -> bool:
         """Wait until no agent runs; False after `timeout_s`."""
@@ -192,12 +200,14 @@ class LocalKubelet:
     async def _taken(self, run: _Run, kept: Kept, launch: Launch, output: int) -> Child | None:
         taking = asyncio.create_task(asyncio.to_thread(kept.take, launch, os.dup(output)))
         deletion = asyncio.create_task(run.deletion.wait())
+        run.taking = asyncio.get_running_loop().time()
         try:
             await asyncio.wait({taking, deletion}, return_when=asyncio.FIRST_COMPLETED)
             if not taking.done():
                 raise LaunchError("it was stopped before its start")
             return taking.result()
         finally:
+            run.taking = None
             deletion.cancel()
             if not taking.done():
                 taking.add_done_callback(_unwanted)

@@ -17,6 +17,12 @@ AFTER_S = 5.0
 """Who waits longer than that wants to know for what."""
 
 
+WAITS_FOR_KEPT = (
+    "the workers start from one process, which first imports torch, or what else their ranks need, once for all"
+)
+"""Before the first attempt, of a job whose agents wait for a warm process (`kept`)."""
+
+
 def sentence(job: TrainJob, views: Sequence[AgentView], now: datetime, *, printed: bool = False) -> str | None:
     """None: nothing is to be said (yet). What a start without an attempt waits for stands in its conditions.
     `printed`: a rank has printed a line since the job began.
