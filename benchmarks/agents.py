@@ -5,6 +5,7 @@ member. The members are a process of their own, which is not measured; nothing i
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import multiprocessing.connection
 import selectors
@@ -36,10 +37,13 @@ def measure(rounds: int) -> list[Figure]:
     allocation is counted.
     """
     samples: dict[str, list[float]] = {"join_ms": [], "join_mib": [], "report_ms": [], "save_ms": []}
+    # No agent has torch, which other measurements have imported here: a collection would look at all of it.
+    gc.freeze()
     for _ in range(rounds):
         for name, values in asyncio.run(_round()).items():
             samples[name] += values
         samples["join_mib"].append(asyncio.run(_round(counts_memory=True))["join_mib"][0])
+    gc.unfreeze()
     at = f"{WORKERS}x{PROCESSES}"
     return [
         Figure(f"agent_join_{at}", "ms", samples["join_ms"]),
