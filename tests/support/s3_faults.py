@@ -41,6 +41,8 @@ PASSING = KINDS[:11]
 """What a single one of is got over without a word."""
 BEFORE = ("500", "503", "409", "reset", "flip up", "expired")
 """Those that come before anything happened: one after the other, each at the try that follows, they count as one."""
+CUT_BEHIND = "cut behind "
+"""With a text: the reply up to the end of that, and no more; where its head has no such text, none of it."""
 _REFUSALS = {
     "500": (500, "InternalError"),
     "503": (503, "SlowDown"),
@@ -186,6 +188,10 @@ class _Connection:
             body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
         if fault == "cut":
             self._near.sendall(head + body[: len(body) // 2] if body else head[: len(head) // 2])
+            return False
+        if fault is not None and fault.startswith(CUT_BEHIND):
+            before, text, _ = head.lower().partition(fault.removeprefix(CUT_BEHIND).encode())
+            self._near.sendall(head[: len(before + text)] if text else b"")
             return False
         self._near.sendall(head + body)
         return True

@@ -1,15 +1,16 @@
-"""Replies on a connection of ours: read with a whole head or not at all, sought early where a store refuses contents,
-and what a refusal means.
+"""Replies: read with a whole head or not at all, on boto3's connections too; on ours sought early where a store refuses
+contents, and what a refusal means.
 
-Used by `bodies`. Errors are boto3's, so that they mean the same.
+Used by `bodies` and `requests`. Errors are boto3's, so that they mean the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import xml.etree.ElementTree as ElementTree
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from trainjob.checkpoint.stores.s3.ways import Body
 
@@ -60,6 +61,25 @@ def refusal(method: str, reply: http.client.HTTPResponse) -> Exception:
         f"{method} of contents",
     )
     return error
+
+
+def only_whole(client: Any) -> None:
+    """From now on boto3 takes no reply whose head broke off: without what says how long it is, a list of names would be
+    an empty one.
+    """
+    from botocore import awsrequest
+
+    with contextlib.suppress(AttributeError):  # botocore has it elsewhere: then there is `refuse_nothing`
+        pools = client._endpoint.http_session._pool_classes_by_scheme
+        for scheme, pool in (("http", awsrequest.AWSHTTPConnectionPool), ("https", awsrequest.AWSHTTPSConnectionPool)):
+            connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": _Response})
+            pools[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": connection})
+
+
+def refuse_nothing(page: Mapping[str, Any]) -> None:
+    """A list says at least of what it is one. Raises OSError where it says nothing at all."""
+    if not page.keys() - {"ResponseMetadata"}:
+        raise http.client.RemoteDisconnected("the list broke off before its begin")
 
 
 class _Response(http.client.HTTPResponse):

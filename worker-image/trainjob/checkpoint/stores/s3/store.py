@@ -16,7 +16,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records.names import UNFINISHED
 from trainjob.checkpoint.stores import digest, transfer
 from trainjob.checkpoint.stores.s3 import errors as s3_errors
-from trainjob.checkpoint.stores.s3 import parts, receiving, sending, small_files
+from trainjob.checkpoint.stores.s3 import parts, receiving, replies, sending, small_files
 from trainjob.checkpoint.stores.s3 import settings as s3_settings
 from trainjob.checkpoint.stores.s3.errors import Where
 from trainjob.checkpoint.stores.s3.parts import Object
@@ -221,9 +221,7 @@ class S3Store:
         )
         fields = dict(more, Bucket=self.bucket, Prefix=self._below(folder))
         while True:
-            page = self._requests.run(
-                lambda client: getattr(client, operation)(**fields), self.where("list", folder, False)
-            )
+            page = self._requests.run(functools.partial(_page, operation, fields), self.where("list", folder, False))
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -260,6 +258,12 @@ class S3Store:
                 int(reply["ContentLength"]), digest.text(self.algorithm, digest.unwire(reply[field])), self.algorithm
             )
         return self.checksum(key, transfer.nothing, self.algorithm)
+
+
+def _page(operation: str, fields: Dict[str, str], client: Any) -> Dict[str, Any]:
+    page: Dict[str, Any] = getattr(client, operation)(**fields)
+    replies.refuse_nothing(page)
+    return page
 
 
 def _abort(fields: Dict[str, str], client: Any) -> None:
