@@ -126,4 +126,18 @@ MUTANTS = (
         "            if found is not None:",
         "tests/checkpoint/test_settle.py::test_staged_candidates_count_if_every_file_is_held_or_stored",
     ),
+    Mutant(
+        "boto3 takes half a head for a whole one",
+        FOLDER + "**/s3/requests.py",
+        "        replies.only_whole(client)\n",
+        "",
+        "tests/checkpoint/test_s3_heads.py::test_a_head_that_broke_off_changes_no_answer",
+    ),
+    Mutant(
+        "a list that says nothing is an empty one",
+        FOLDER + "**/s3/store.py",
+        "    replies.refuse_nothing(page)\n",
+        "",
+        "tests/checkpoint/test_s3_heads.py::test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads",
+    ),
 )
