@@ -43,6 +43,8 @@ BEFORE = ("500", "503", "409", "reset", "flip up", "expired")
 """Those that come before anything happened: one after the other, each at the try that follows, they count as one."""
 CUT_BEHIND = "cut behind "
 """With a text: the reply up to the end of that, and no more; where its head has no such text, none of it."""
+NO_STORE = "no store"
+"""Something in front of the store that has no way to it: 404, in words of its own."""
 _REFUSALS = {
     "500": (500, "InternalError"),
     "503": (503, "SlowDown"),
@@ -54,6 +56,11 @@ _REFUSALS = {
     "key": (403, "InvalidAccessKeyId"),
     "moved": (301, "PermanentRedirect"),
 }
+_WORDS = b"404 page not found\n"
+_NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(_WORDS),
+    _WORDS,
+)
 Plan = Callable[[int, str], str | None]
 """What happens to the request of that number, "GET /bucket/key?query"."""
 
@@ -165,6 +172,9 @@ class _Connection:
         """False: the connection has ended."""
         if fault in _REFUSALS:
             self._near.sendall(_refusal(*_REFUSALS[fault], bodiless=request.words.startswith("HEAD")))
+            return True
+        if fault == NO_STORE:
+            self._near.sendall(_NOT_FOUND[: None if not request.words.startswith("HEAD") else -len(_WORDS)])
             return True
         if fault == "reset":
             self._near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -131,13 +131,20 @@ MUTANTS = (
         FOLDER + "**/s3/requests.py",
         "        replies.only_whole(client)\n",
         "",
-        "tests/checkpoint/test_s3_heads.py::test_a_head_that_broke_off_changes_no_answer",
+        "tests/checkpoint/test_s3_strange_replies.py::test_a_head_that_broke_off_changes_no_answer",
     ),
     Mutant(
         "a list that says nothing is an empty one",
         FOLDER + "**/s3/store.py",
         "    replies.refuse_nothing(page)\n",
         "",
-        "tests/checkpoint/test_s3_heads.py::test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads",
+        "tests/checkpoint/test_s3_strange_replies.py::test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads",
+    ),
+    Mutant(
+        "a proxy that has no way to the store says what is stored",
+        FOLDER + "**/s3/errors.py",
+        "    if _nobody(given):\n        return RETRY\n",
+        "    if _nobody(given):\n        return ABSENT\n",
+        "tests/checkpoint/test_s3_strange_replies.py::test_a_proxy_that_has_no_way_to_the_store_is_asked_again",
     ),
 )

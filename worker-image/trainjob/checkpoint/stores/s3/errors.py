@@ -93,6 +93,7 @@ MOVED = (
     "RecursionError",
 )
 """The last one is boto3 following a redirect that leads to itself."""
+_ABSENT = ("NoSuchKey", "NoSuchUpload")
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientStorage", "InsufficientCapacity")
 
 
@@ -113,6 +114,8 @@ def answer(error: BaseException) -> Answer:
     if not isinstance(response, dict) or "ResponseMetadata" not in response:
         return Answer(_name(error), 0, str(error))
     meta, found = response["ResponseMetadata"], response.get("Error") or {}
+    if getattr(error, "operation_name", "") == "HeadObject" and meta.get("HTTPStatusCode") == 404:
+        return Answer(_ABSENT[0], 404, "")  # a refusal without words, as to each HEAD
     region = str((meta.get("HTTPHeaders") or {}).get("x-amz-bucket-region") or found.get("Region") or "")
     return Answer(
         str(found.get("Code") or ""), int(meta.get("HTTPStatusCode") or 0), str(found.get("Message") or ""), region
@@ -143,9 +146,18 @@ def meaning(given: Answer) -> str:
         return RETRY
     if given.code == "400":
         return CREDENTIALS  # to a HEAD, whose refusal has no words
-    if given.code in ("NoSuchKey", "NoSuchUpload") or (given.status == 404 and given.code in ("404", "NotFound")):
+    if given.code in _ABSENT:
         return ABSENT
+    if _nobody(given):
+        return RETRY
     return {412: TAKEN, 416: EMPTY}.get(given.status, REFUSED)
+
+
+def _nobody(given: Answer) -> bool:
+    """Not found, and not in the words of a store: a proxy in front of it says so while it has no way to it. Taken for a
+    word of the store's it would mean that nothing is stored.
+    """
+    return given.status == 404 and given.code in ("", "404", "NotFound")
 
 
 class Where(NamedTuple):
@@ -175,6 +187,13 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
             errors.UNREADABLE,
             f"there is no bucket {where.bucket} {at}. Create it (aws s3 mb s3://{where.bucket}), or correct the "
             "storage's name.",
+        )
+    if _nobody(given):
+        return (
+            errors.UNREADABLE,
+            f"something that is no object store answers {at}: a proxy or an ingress that has no way to it, or another "
+            f"server. Look at `curl -si {where.endpoint}`, and correct the endpoint (AWS_ENDPOINT_URL_S3; on a cluster "
+            "spec.checkpoint.s3.endpointURL).",
         )
     if code in _FULL or given.status == 507:
         return (

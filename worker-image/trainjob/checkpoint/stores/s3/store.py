@@ -251,9 +251,12 @@ class S3Store:
         reply = self._read(
             "look at", key, lambda client: client.head_object(**self._names(key), ChecksumMode="ENABLED")
         )
-        if reply is None:
-            return None
-        if field in reply and reply.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" and "-" not in reply[field]:
+        if (
+            reply
+            and field in reply
+            and reply.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
+            and "-" not in reply[field]
+        ):
             return Stored(
                 int(reply["ContentLength"]), digest.text(self.algorithm, digest.unwire(reply[field])), self.algorithm
             )

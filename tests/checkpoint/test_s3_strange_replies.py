@@ -1,5 +1,6 @@
-"""A reply whose head broke off is none: of what it does not say, nothing is taken for granted. A list of names without its
-body would be an empty one, and a job would begin anew beside its checkpoints.
+"""Replies that are not the store's: heads that broke off, and a proxy that has no way to it. Of what they do not say nothing
+is taken for granted: a list of names without its body would be an empty one, an object that a proxy does not know one that
+is not there, and a job would begin anew beside its checkpoints.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from support import s3
-from support.s3_faults import CUT_BEHIND, Faults
+from support.s3_faults import CUT_BEHIND, NO_STORE, Faults
+from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.s3 import parts, replies
 from trainjob.checkpoint.stores.s3 import requests as s3_requests
@@ -87,6 +89,25 @@ def test_a_head_that_broke_off_changes_no_answer(bucket: Bucket, work: Callable[
         bucket.faults.spoil(number, CUT_BEHIND + place)
         assert work(bucket) == wanted, f"request {number} of {count}, cut behind {place!r}"
         assert bucket.faults.struck
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_a_proxy_that_has_no_way_to_the_store_is_asked_again(bucket: Bucket, work: Callable[[Bucket], object]) -> None:
+    bucket.faults.always(None)
+    wanted, count = work(bucket), len(bucket.faults.requests)
+    for number in range(1, count + 1):
+        bucket.faults.spoil(number, NO_STORE)
+        assert work(bucket) == wanted, f"request {number} of {count}"
+        assert bucket.faults.struck
+
+
+def test_a_proxy_that_finds_no_way_is_named_in_the_end(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.use(monkeypatch, bucket.faults.endpoint, retry_s=0.01)
+    store = open_store(bucket.store.uri())
+    bucket.faults.always(NO_STORE)
+    for work in (lambda: store.read("a/x"), lambda: store.names("a"), lambda: store.put("a/z", b"z")):
+        with pytest.raises(StoreError, match="something that is no object store answers"):
+            work()
 
 
 def test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads(
