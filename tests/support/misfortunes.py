@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from support.oddities import ODDITIES, end_deletion, is_going
 from support.puppet_agent import PuppetAgent
 from support.simulation import NAMESPACE, Operator, Simulation, manifest
 from trainjob.checkpoint import errors
@@ -499,6 +500,7 @@ BLOWS: dict[str, Blow] = {
         slow_rank,
         replace_stragglers,
         change_room,
+        *ODDITIES,
     )
 }
 CROWDED: dict[str, Blow] = {"create_other": create_other}
@@ -508,6 +510,8 @@ CROWDED: dict[str, Blow] = {"create_other": create_other}
 def heal(sim: Simulation) -> None:
     """Nothing is broken any more; what was broken stays to be mended by the operator."""
     sim.obstacles.clear()
+    if is_going(sim.cluster.job(NAMESPACE, "digits")):
+        end_deletion(sim)
     storage = sim.world.training("digits").storage
     storage.refusal, storage.slow, storage.lost_replies = None, 1.0, 0.0
     for disk in sim.world.disks.values():
