@@ -12,6 +12,7 @@ import pytest
 from support.simulation import NAMESPACE, FlakyCluster, Simulation, manifest
 from support.virtual_time import run_virtual
 from trainjob_api import contract
+from trainjob_operator.cluster import Rejected
 
 
 @pytest.fixture(autouse=True)
@@ -49,5 +50,28 @@ def test_a_watch_that_begins_with_the_job_before_sends_no_agent_home(after_s: fl
             ends = [entry.end_cause for entry in job.status.history]
             assert ends == [contract.REASON_COMPLETED], job.status.to_json()
             assert job.status.failures.counted == 0
+
+    run_virtual(main())
+
+
+def test_what_was_refused_to_the_job_before_is_tried_at_once() -> None:
+    """And nobody is told of refusals that were another's."""
+
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            sim.obstacles["create_pod"] = lambda: Rejected("exceeded quota: pods, limited: 0")
+            sim.cluster.create_job(manifest())
+            await asyncio.sleep(300.0)
+            sim.cluster.remove_job(NAMESPACE, "digits")
+            sim.obstacles.clear()
+            sim.cluster.create_job(manifest())
+            await asyncio.sleep(2.0)
+            assert len(sim.cluster.pods()) == 2
+            events = [
+                event for event in sim.cluster.events() if event["involvedObject"]["uid"] == sim.job().metadata.uid
+            ]
+            assert "FailedCreate" not in {event["reason"] for event in events}
+            told = sim.job().status.condition("ResourcesCreated")
+            assert told is not None and told.status == "True"
 
     run_virtual(main())
