@@ -368,7 +368,7 @@ class World:
             if "deletionTimestamp" in pod["metadata"]:
                 with contextlib.suppress(NotFound, Conflict):
                     self.cluster.finalize_pod_deletion(namespace, name, uid)
-            elif pod["status"]["phase"] == "Running" and uid not in self.agents:
+            elif pod["status"]["phase"] in ("Running", "Unknown") and uid not in self.agents:
                 self.incidents += 1
                 self.cluster.set_pod_status(namespace, name, ended_status(137, self.clock.now().isoformat()))
             elif pod["status"]["phase"] == "Pending":
