@@ -577,6 +577,10 @@ REASON_POD_FAILED = "PodFailed"
 """A member's pod ended by itself."""
 REASON_START_FAILED = "StartFailed"
 """Pods ended before an attempt could begin."""
+REASON_NODE_REFUSED = "NodeRefused"
+"""The kubelet of a node did not take a pod that was placed there (`OutOfcpu`, `UnexpectedAdmissionError`,
+`NodeShutdown`): nothing of it ran; counts as a preemption, and the next pods keep away from the node.
+"""
 REASON_INIT_FAILED = "InitContainerFailed"
 """An init container fails; the message names it, how it ended and the command that shows its log."""
 REASON_LIMIT = "RestartLimitExceeded"

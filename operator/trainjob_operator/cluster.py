@@ -47,11 +47,10 @@ class Unavailable(ClusterError):
 
 
 def is_older(job: TrainJob, than: TrainJob) -> bool:
-    """Whether it is an earlier state of the same object. Versions of one kind are ordered: Kubernetes promises it since
-    1.35, and etcd's revisions always were.
+    """Whether it is an earlier state of the same object, or of one that bore the name before. Versions of one kind are
+    ordered: Kubernetes promises it since 1.35, and etcd's revisions always were.
     """
-    one, other = job.metadata, than.metadata
-    return one.uid == other.uid and int(one.resource_version) < int(other.resource_version)
+    return int(job.metadata.resource_version) < int(than.metadata.resource_version)
 
 
 @dataclass(frozen=True)

@@ -367,6 +367,58 @@ def test_an_init_container_that_fails_is_named_with_its_end_and_its_log() -> Non
     assert ("Warning", contract.REASON_INIT_FAILED) in [(event.type, event.reason) for event in decision.events]
 
 
+def test_without_agents_an_init_container_that_fails_is_named_too() -> None:
+    world = World.of(workers=2, runtime={"agent": "Disabled"})
+    world.turn()
+    world.start_pods()
+    words = "init container fetch ended with exit code 3: no such bucket"
+    world.fail_pod(1, exit_code=None, reason=contract.REASON_INIT_FAILED, message=words, failed_init="fetch")
+    world.tick(60).turn()
+    failure = world.status.last_failure
+    assert failure is not None and (failure.reason, failure.pod) == (contract.REASON_INIT_FAILED, "digits-1")
+    assert failure.message == f"digits-1 could not begin: {words}; its log: kubectl logs -n ml digits-1 -c fetch"
+    assert world.status.failures.counted == 1
+
+
+# --- Pods that no node takes ------------------------------------------------------------------------------------------
+
+NO_ROOM = "Pod was rejected: Node didn't have enough resource: cpu, requested: 4000, used: 2000, capacity: 4000"
+
+
+@pytest.mark.parametrize("agent", ["auto", "Disabled"])
+@pytest.mark.parametrize("reason", ["OutOfcpu", "OutOfnvidia.com/gpu", "UnexpectedAdmissionError", "NodeShutdown"])
+def test_a_pod_that_its_kubelet_does_not_take_costs_no_failure_and_goes_elsewhere(reason: str, agent: str) -> None:
+    world = World.of(workers=2, runtime={"agent": agent}, failurePolicy={"maxFailures": 0})
+    world.turn()
+    world.start_pods()
+    world.fail_pod(1, exit_code=None, reason=reason, message=NO_ROOM, node="node-b")
+    decision = world.tick(60).turn()
+    failure, books = world.status.last_failure, world.status.failures
+    assert not world.status.finished
+    assert failure is not None and (failure.reason, failure.node) == (contract.REASON_NODE_REFUSED, "node-b")
+    assert failure.message.startswith(f"digits-1 was not taken by the kubelet of its node node-b ({reason}: {NO_ROOM})")
+    assert (books.counted, books.preemptions, books.early_in_row) == (0, 1, 1)
+    assert books.avoid_nodes == ["node-b"]
+    made = [action for action in decision.actions if isinstance(action, CreatePod)]
+    made += [action for action in world.tick(60).turn().actions if isinstance(action, CreatePod)]
+    assert all(action.avoid_nodes == ("node-b",) for action in made)
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"), [("auto", contract.REASON_START_FAILED), ("Disabled", contract.REASON_POD_FAILED)]
+)
+def test_a_pod_that_no_node_would_take_counts(agent: str, said: str) -> None:
+    """And no exit code is told where there was none."""
+    world = World.of(workers=2, runtime={"agent": agent})
+    world.turn()
+    world.start_pods()
+    world.fail_pod(1, exit_code=None, reason="SysctlForbidden", message="forbidden sysctl: kernel.msgmax")
+    world.tick(60).turn()
+    failure = world.status.last_failure
+    assert failure is not None and failure.reason == said
+    assert (world.status.failures.counted, world.status.failures.preemptions) == (1, 0)
+
+
 def test_an_edit_of_a_job_that_is_over_is_answered_once() -> None:
     world = World.of(workers=1).run()
     world.sync(0, completed=True)

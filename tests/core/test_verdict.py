@@ -115,6 +115,26 @@ def test_a_deadline_that_finds_no_worker_which_knows_better_waits_for_a_look_too
     assert world.status.holds("Complete")
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_deadline_while_no_worker_is_heard_waits_for_a_look_too(workers: int) -> None:
+    """The way to the operator is broken, and training goes on: it may be over by now."""
+    world = World.of(workers=workers, **DEADLINE).run()
+    world.mute = set(range(workers))
+    world.tick(101).turn()
+    assert not world.status.finished and world.status.verdict is not None
+    world.sync(0, completed=True, run=1)
+    world.turn()
+    assert world.status.holds("Complete")
+
+
+def test_a_deadline_while_one_worker_is_heard_that_trains_is_one_at_once() -> None:
+    world = World.of(workers=2, **DEADLINE).run()
+    world.mute = {0}
+    world.tick(101).turn()
+    failed = world.status.condition("Failed")
+    assert failed is not None and (failed.status, failed.reason) == ("True", contract.REASON_DEADLINE)
+
+
 def test_a_deadline_that_no_worker_ever_looks_into_stands_after_ten_minutes() -> None:
     world = World.of(workers=1, **DEADLINE).run().tick(90)
     world.lose_pod(0)

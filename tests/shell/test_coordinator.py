@@ -386,8 +386,19 @@ def test_of_two_states_of_a_job_the_newer_one_stays() -> None:
         bench.coordinator.commit(job(version="9"), pods(0, 1))
         assert (await bench.told(0))["do"] == contract.DO_RUN
         assert (await bench.told(1))["do"] == contract.DO_RUN, "of its pods the look is the newer one"
-        bench.coordinator.commit(job(uid="second-uid", version="2"), pods(0))
+        bench.coordinator.commit(job(uid="second-uid", version="12"), pods(0))
         assert (await bench.told(0, seq=3))["exit_code"] == contract.EXIT_REMOVED
+
+    on_bench(test)
+
+
+def test_a_look_at_the_job_that_bore_the_name_before_sends_nobody_home() -> None:
+    """The watch may be behind a read."""
+
+    async def test(bench: Bench) -> None:
+        bench.coordinator.commit(job(1, version="12"), pods(0))
+        bench.coordinator.commit(job(uid="first-uid", version="9"), ())
+        assert (await bench.told(0))["do"] == contract.DO_RUN
 
     on_bench(test)
 

@@ -310,10 +310,26 @@ def test_a_job_of_the_same_name_is_another_one() -> None:
         bench.cluster.create_job(manifest())
         again = bench.cluster.job(*KEY)
         assert bench.tell(again) == [True]
-        assert bench.tell(bench.job, gone=True) == [True]
+        assert bench.tell(bench.job, gone=True) == [False]
         reading.take(*listed, 0.0)
     assert bench.phases() is None and bench.known.job(KEY) is not None
     assert bench.known.job(KEY).metadata.uid == again["metadata"]["uid"]  # type: ignore[union-attr]
+
+
+def test_the_job_that_bore_the_name_before_is_not_taken_after_the_new_one_was_read() -> None:
+    """The watch may be behind, and begin with it."""
+    bench = Bench()
+    bench.known.begin()
+    bench.tell(bench.job, bench.pod())
+    before = bench.job
+    bench.cluster.remove_job(*KEY)
+    bench.cluster.create_job(manifest())
+    bench.job = bench.cluster.job(*KEY)
+    with bench.known.reading(KEY) as reading:
+        reading.take(Sight(job=read_job(bench.job), pods=(), service=SERVICE, read=True), [], 0.0)
+    bench.known.complete(0.0)
+    assert bench.tell(before) == [False] and bench.tell(before, gone=True) == [False]
+    assert bench.known.job(KEY).metadata.uid == bench.job["metadata"]["uid"]  # type: ignore[union-attr]
 
 
 def test_a_job_that_is_gone_must_be_read() -> None:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from support.oddities import ODDITIES, end_deletion, is_going
 from support.puppet_agent import PuppetAgent
 from support.simulation import NAMESPACE, Operator, Simulation, manifest
 from trainjob.checkpoint import errors
@@ -88,7 +89,7 @@ def strike_spare(sim: Simulation, rng: random.Random) -> None:
 
 def wish_spares(sim: Simulation, rng: random.Random) -> None:
     """More of them, fewer, or none."""
-    _change_spec(sim, {"runtime": {"spareWorkers": rng.randint(0, 2)}})
+    change_spec(sim, {"runtime": {"spareWorkers": rng.randint(0, 2)}})
 
 
 def evict_pod(sim: Simulation, rng: random.Random) -> None:
@@ -226,7 +227,7 @@ def scale(sim: Simulation, rng: random.Random) -> None:
     workers = rng.randint(least, 4)
     if elastic is not None and elastic.allowed_sizes:
         workers = max(size for size in elastic.allowed_sizes if size <= workers)
-    _change_spec(sim, {"workers": workers}, name)
+    change_spec(sim, {"workers": workers}, name)
 
 
 def edit(sim: Simulation, rng: random.Random) -> None:
@@ -291,10 +292,11 @@ def edit_anything(sim: Simulation, rng: random.Random) -> None:
     if sim.job(job).status.finished:
         return
     patch = {name: EDITS[name](rng) for name in rng.sample(sorted(EDITS), rng.randint(1, 3))}
-    _change_spec(sim, patch, job)
+    change_spec(sim, patch, job)
 
 
-def _change_spec(sim: Simulation, patch: Manifest, name: str = "digits") -> None:
+def change_spec(sim: Simulation, patch: Manifest, name: str = "digits") -> None:
+    """If the API server would take it."""
     if accepted(sim, patch, name):
         sim.cluster.update_job_spec(NAMESPACE, name, patch)
 
@@ -371,7 +373,7 @@ def collect_pod(sim: Simulation, rng: random.Random) -> None:
 def change_mode(sim: Simulation, rng: random.Random) -> None:
     """With agents or without, from the next attempt on."""
     runtime = {"agent": rng.choice(["auto", "Disabled"]), "spareWorkers": 0}
-    _change_spec(sim, {"runtime": runtime, "processesPerWorker": 1})
+    change_spec(sim, {"runtime": runtime, "processesPerWorker": 1})
 
 
 def refuse_storage(sim: Simulation, rng: random.Random) -> None:
@@ -431,7 +433,7 @@ def slow_rank(sim: Simulation, rng: random.Random) -> None:
 
 def replace_stragglers(sim: Simulation, rng: random.Random) -> None:
     """Whoever is slow is to be replaced, and somebody is."""
-    _change_spec(sim, {"hang": {"action": "Restart", "replaceStragglers": True}}, _some_job(sim, rng))
+    change_spec(sim, {"hang": {"action": "Restart", "replaceStragglers": True}}, _some_job(sim, rng))
     slow_rank(sim, rng)
 
 
@@ -499,6 +501,7 @@ BLOWS: dict[str, Blow] = {
         slow_rank,
         replace_stragglers,
         change_room,
+        *ODDITIES,
     )
 }
 CROWDED: dict[str, Blow] = {"create_other": create_other}
@@ -508,6 +511,8 @@ CROWDED: dict[str, Blow] = {"create_other": create_other}
 def heal(sim: Simulation) -> None:
     """Nothing is broken any more; what was broken stays to be mended by the operator."""
     sim.obstacles.clear()
+    if is_going(sim.cluster.job(NAMESPACE, "digits")):
+        end_deletion(sim)
     storage = sim.world.training("digits").storage
     storage.refusal, storage.slow, storage.lost_replies = None, 1.0, 0.0
     for disk in sim.world.disks.values():

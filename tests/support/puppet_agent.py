@@ -109,11 +109,12 @@ class PuppetAgent:
         self.warm_at = world.clock.monotonic() + world.warms(self.pod_uid, boot)
         """What ranks are forks of is there."""
         # What of an agent is real.
-        self.storage = Child(world.training(self.job).storage)
+        self.training = world.training(self.job)
+        self.storage = Child(self.training.storage)
         staging: Any = world.disk(self.pod_uid)
         storage: Any = self.storage
         self.saving = _Saving(staging, storage, self._changed, self._fault, lambda name: Inline())
-        self.saving.training = world.training(self.job)
+        self.saving.training = self.training
         self.site = bare_site(storage, self.saving, **{**spec, "storage": Child.storage})
         self.site.changed, self.site.on_fault, self.site.warn = self._changed, self._fault, self._warn
         self.site.progressed = lambda: self._post_by(self._pace_s)

@@ -36,6 +36,7 @@ class PlainScript:
         self.job, self.job_uid = env[contract.ENV_JOB], env[contract.ENV_JOB_UID]
         self.slot, self.attempt = int(env[contract.ENV_SLOT]), int(env[contract.ENV_ATTEMPT])
         self.index, self.workers = int(env["PET_NODE_RANK"]), int(env["PET_NNODES"])
+        self.training = world.training(self.job)
         self.make = metadata["labels"].get(contract.LABEL_MAKE)
         self.alive, self.succeeded = True, False
         self.ranks: list[dict[str, Any]] = [{"state": contract.RANK_RUNNING, "rank": self.index}]
@@ -69,7 +70,7 @@ class PlainScript:
                 group.began = now()
             else:
                 await asyncio.sleep(COME_LOOK_S)
-        training = self.world.training(self.job)
+        training = self.training
         for position in range(1, training.length + 1):
             await asyncio.sleep(max(0.0, group.began + position * self.world.pace.report - now()))
             if any(not one.alive and not one.succeeded for one in group.members.values()):

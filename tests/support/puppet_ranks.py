@@ -70,7 +70,7 @@ class Ranks:
 
     async def _train(self, local: int, position: int) -> None:
         agent = self._agent
-        group, training, rank = agent.group, agent.world.training(agent.job), agent.ranks[local]["rank"]
+        group, training, rank = agent.group, agent.training, agent.ranks[local]["rank"]
         assert group is not None
         n = 0
         while position < training.length:
@@ -141,9 +141,9 @@ class Ranks:
                 held = world.disk(other.pod_uid).held(id_)
                 self._hold(held is not None, f"checkpoint {id_} is said to be saved, and {other.pod_name} has no note")
                 if held is not None:
-                    world.training(agent.job).acknowledged[str(id_)] = held.note
+                    agent.training.acknowledged[str(id_)] = held.note
         if answer.checkpoint.level == contract.DURABLE:
-            stored = world.training(agent.job).storage.manifests
+            stored = agent.training.storage.manifests
             self._hold(str(id_) in stored, f"checkpoint {id_} is said to be durable, and is not")
 
     def check_choice(self, answer: Joined) -> None:
@@ -152,7 +152,7 @@ class Ranks:
         if agent.index != 0 or answer.completed:
             return
         assert agent.group is not None
-        training = agent.world.training(agent.job)
+        training = agent.training
         chosen = answer.resume.checkpoint
         newest = None if chosen is None else CheckpointId.parse(chosen.id)
         safe = [id_ for id_ in (training.storage.newest_at_settle,) if id_ is not None]
@@ -168,7 +168,7 @@ class Ranks:
     def check_end(self) -> None:
         """The run is told to be complete."""
         agent = self._agent
-        training = agent.world.training(agent.job)
+        training = agent.training
         storage = training.storage
         self._hold(storage.ended is not None, "the run is told to be complete without an end record")
         self._hold((storage.ended or {}).get("position", 0) >= training.length, "the run ended before its last report")

@@ -107,6 +107,7 @@ class Storage:
     """Committed checkpoints, also those that retention has removed."""
     retired: set[str] = field(default_factory=set)
     ended: dict[str, Any] | None = None
+    ended_at: float | None = None
     claimed: bool = False
     newest_at_settle: CheckpointId | None = None
     refusal: tuple[str, str] | None = None
@@ -166,7 +167,8 @@ class Storage:
         return {"count": len(self.kept), "latest": None, "best": None}
 
     def end(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        self.ended = self.ended or dict(asked["summary"])
+        if self.ended is None:
+            self.ended, self.ended_at = dict(asked["summary"]), asyncio.get_running_loop().time()
         return {}
 
     def history(self, asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,6 +189,7 @@ class World:
                 self.cluster_uid(namespace, name) != uid
                 or self._is_deleting(namespace, name)
                 or self._on_lost_node(self.pod(namespace, name))
+                or self.pod(namespace, name)["status"]["phase"] != "Pending"  # its kubelet did not take it
             ):
                 return
             self.cluster.set_pod_status(namespace, name, running_status())
@@ -367,7 +368,7 @@ class World:
             if "deletionTimestamp" in pod["metadata"]:
                 with contextlib.suppress(NotFound, Conflict):
                     self.cluster.finalize_pod_deletion(namespace, name, uid)
-            elif pod["status"]["phase"] == "Running" and uid not in self.agents:
+            elif pod["status"]["phase"] in ("Running", "Unknown") and uid not in self.agents:
                 self.incidents += 1
                 self.cluster.set_pod_status(namespace, name, ended_status(137, self.clock.now().isoformat()))
             elif pod["status"]["phase"] == "Pending":
@@ -484,11 +485,11 @@ class World:
         """A script without agent ended by itself."""
         if self._is_deleting(script.namespace, script.pod_name):
             # What ends well after SIGTERM may have saved and left: no proof to anybody that training is over.
-            self.training(script.job).word_lost = True
+            script.training.word_lost = True
         self._mark_ended(script, exit_code, message)
         group = self.groups[script.job_uid, script.attempt]
         if len(group.members) == group.workers and all(one.succeeded for one in group.members.values()):
-            training = self.training(script.job)
+            training = script.training
             training.plain_done_at = training.plain_done_at or self.clock.monotonic()
 
     def _mark_ended(self, agent: Any, exit_code: int, message: str | None = None) -> None:

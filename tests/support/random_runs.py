@@ -22,9 +22,9 @@ from typing import Any
 from support.misfortunes import BLOWS, CROWDED, heal
 from support.puppets import Training
 from support.simulation import FlakyCluster, RandomFaults, Simulation, manifest
-from support.virtual_time import EPOCH, run_virtual
+from support.virtual_time import run_virtual
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
-from trainjob_operator.core.moments import aware
 
 FAULTY_S, CROWDED_S = 60.0, 240.0
 """So long things break, and where two jobs share the room: nobody makes any within half a minute."""
@@ -32,6 +32,8 @@ PATIENCE_S, CROWDED_PATIENCE_S = 900.0, 1800.0
 """So long after the last fault the job may take to end; where two share the room, one trains after the other."""
 UNHEARD_S = 5.0
 """So long before the write that fails a job a pod may end unheard: a list and the write take their time."""
+MOST_ECHOES = 0.05
+"""Each is an answer without news to who waits for one: more of them would look like two who talk for ever."""
 BATCH = 50
 """Seeds that a process runs before it says how it went."""
 
@@ -146,34 +148,38 @@ async def _run(plan: Plan, ran: Ran) -> None:
         faults = RandomFaults(random.Random(plan.seed + 2), rate=plan.api_errors)
         sim.on_call = faults
         sim.cluster.late_rate, sim.network_loss = plan.late_requests, plan.lost_messages
+        sim.network_echo = min(plan.lost_messages, MOST_ECHOES)
         sim.world.pace.notice, sim.world.capacity = plan.notice_s, plan.capacity
         sim.cluster.create_job(manifest(**plan.spec))
         sim.world.training("digits").length = plan.length
         telling = sim.world.spawn(_tell(sim, ran))
         try:
             await _strike(sim, plan, ran)
-            faults.on, sim.cluster.late_rate, sim.network_loss = False, 0.0, 0.0
+            faults.on, sim.cluster.late_rate, sim.network_loss, sim.network_echo = False, 0.0, 0.0, 0.0
             heal(sim)
             say(ran, "nothing breaks any more")
             for name in sorted(job["metadata"]["name"] for job in sim.cluster.jobs()):
                 job = await sim.until_finished(name, CROWDED_PATIENCE_S if plan.crowded else PATIENCE_S)
-                _check_end(job, sim.world.training(name))
+                _check_end(job, sim.world.training(name), sim.checker.finished_at[job.metadata.uid])
             await _stays_finished(sim)
         finally:
             telling.cancel()
             ran.faults += faults.raised + sim.lost + len(sim.cluster.late_pods)
 
 
-def _check_end(job: TrainJob, training: Training) -> None:
+def _check_end(job: TrainJob, training: Training, finished_at: float) -> None:
     """Complete is complete, in status as on storage. Of a group without agents pods alone tell: what is not heard of
-    before the job fails is not known.
+    before the job fails is not known. Whom nobody reaches does not hear either that the job's time is over.
     """
-    complete, finished_at = job.status.holds("Complete"), job.status.timing.finished_at
-    if training.storage.ended is None and training.plain_done_at is not None and not complete:
-        assert finished_at is not None
-        ended_s = (aware(finished_at) - EPOCH).total_seconds()
-        if training.word_lost or training.plain_done_at > ended_s - UNHEARD_S:
-            return
+    complete, failed = job.status.holds("Complete"), job.status.condition("Failed")
+    plain_done_at, stored_at = training.plain_done_at, training.storage.ended_at
+    if stored_at is None and plain_done_at is not None and not complete:
+        unheard = training.word_lost or plain_done_at > finished_at - UNHEARD_S
+    else:
+        deadline = failed is not None and failed.reason == contract.REASON_DEADLINE
+        unheard = deadline and stored_at is not None and stored_at > finished_at
+    if unheard:
+        return
     assert complete == training.completed, (
         f"Complete in status: {complete}, in truth: {training.completed}; {job.status.to_json()}"
     )

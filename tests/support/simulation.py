@@ -38,6 +38,7 @@ NAMESPACE = "team"
 MASTER_KEY = b"puppet-master-key"
 LATENCY_S = 0.001
 """No word arrives in the moment in which it is said."""
+ECHO_S = 5.0
 RESTART_S = 1.0
 """Between an operator that is killed and the next one."""
 
@@ -200,8 +201,10 @@ class Simulation:
         self.obstacles: dict[str, Callable[[], Exception | None]] = {}
         """By verb (or `*`): what the API server answers for now."""
         self.network_loss = 0.0
+        self.network_echo = 0.0
+        """How many messages come a second time, later."""
         self.lost = 0
-        """Messages that were."""
+        """Messages that were lost, or came twice."""
         self.operator: Operator | None = None
         self.clock_error = timedelta(0)
         """Of the machine that an operator starts on."""
@@ -246,10 +249,20 @@ class Simulation:
         if operator is None or self._is_lost():
             raise ConnectionError("nobody listens")
         await asyncio.sleep(LATENCY_S)
+        if self.network_echo and self.rng.random() < self.network_echo:
+            self.lost += 1
+            self.world.spawn(self._echo(body, self.rng.uniform(0.0, ECHO_S)))
         answer = await operator.post(body)
         if self._is_lost():
             raise ConnectionError("the reply was lost")
         return answer
+
+    async def _echo(self, body: bytes, after_s: float) -> None:
+        """The network delivers it again, and nobody waits for the answer."""
+        await asyncio.sleep(after_s)
+        with contextlib.suppress(ConnectionError):
+            if self.operator is not None:
+                await self.operator.post(body)
 
     def _is_lost(self) -> bool:
         lost = self.rng.random() < self.network_loss
@@ -345,6 +358,8 @@ class Checker:
         """By job UID and attempt, as status named them."""
         self._most: dict[tuple[str, str], float] = {}
         """By job UID and budget: the most that it ever was; what was allowed then may have been counted."""
+        self.finished_at: dict[str, float] = {}
+        """By job UID: when its end was written, whatever a clock says."""
         self._failure: AssertionError | None = None
         self._listed_at_call: dict[str, set[int]] = {}
 
@@ -376,6 +391,8 @@ class Checker:
             self._jobs[job.metadata.uid] = job
             if before is not None:
                 _compare(before, job)
+            if job.status.finished:
+                self.finished_at.setdefault(job.metadata.uid, asyncio.get_running_loop().time())
             if job.status.attempt is not None:
                 members = parse_slots(job.status.attempt.members)
                 self._members.setdefault((job.metadata.uid, job.status.attempt.number), members)

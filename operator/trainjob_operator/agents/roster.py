@@ -84,10 +84,13 @@ class Roster:
 
     def commit(self, job: TrainJob, pods: Iterable[PodView], now: datetime) -> bool:
         """The job as it was read or written, with its pods; whether that differs from what was known. Of two states of
-        a job the newer one stays: a turn may have looked before progress was written.
+        a job the newer one stays: a turn may have looked before progress was written. A look at the job that bore
+        the name before is none.
         """
         known = self._committed.get(job.key)
         if known is not None and is_older(job, known.job):
+            if known.job.metadata.uid != job.metadata.uid:
+                return False
             job = known.job
         slots = {pod.uid: pod.slot for pod in pods if pod.owned}
         new = _Committed(job, slots, {slot: uid for uid, slot in slots.items()})

@@ -102,7 +102,9 @@ class Plain:
         return kids.live.get(slot) or kids.ended.get(slot)
 
     def reason_of_end(self, pod: PodView) -> str:
-        """The script's own exit code."""
+        """The script's own exit code, if it has one."""
+        if pod.exit_code is None and pod.signal is None:
+            return contract.REASON_POD_FAILED
         return contract.REASON_SIGNAL if pod.signal is not None or pod.exit_code in SIGNALS else contract.REASON_EXIT
 
 

@@ -12,6 +12,7 @@ from trainjob_api import contract
 from trainjob_api.contract import RankReport
 from trainjob_operator.core.evictions import EVICTED, over_own_limit
 from trainjob_operator.core.model import PodView
+from trainjob_operator.core.rejections import is_refused_by_node
 
 _BEFORE_ERROR = {
     contract.END_START: "cannot start: ",
@@ -89,6 +90,8 @@ def how_pod_ended(pod: PodView) -> str:
         return "was ended by the kubelet: the activeDeadlineSeconds of the job's pod template are over"
     if pod.reason == EVICTED:
         return f"was evicted by the kubelet ({over_own_limit(pod.message) or pod.message or 'it does not say why'})"
-    how = how_process_ended(pod.exit_code, pod.signal)
+    refused = is_refused_by_node(pod)
+    node = f"its node {pod.node}" if pod.node else "its node"
+    how = f"was not taken by the kubelet of {node}" if refused else how_process_ended(pod.exit_code, pod.signal)
     words = ": ".join(word for word in (pod.reason, pod.message) if word and word != "Error")
     return f"{how} ({words})" if words else how

@@ -42,9 +42,9 @@ class Known:
         self._entries: dict[JobKey, KnownJob] = {}
         self._readings: dict[JobKey, Reading] = {}
         self._writings: dict[JobKey, Writing] = {}
-        self._newest: dict[JobKey, tuple[str, int]] = {}
-        """UID and version of the newest state of each job that we have seen: no older one is taken, whatever is lost
-        meanwhile. Agents act on our word of it.
+        self._newest: dict[JobKey, int] = {}
+        """Version of the newest state of each job that we have seen: no older one is taken, of it or of a job that bore
+        the name before, whatever is lost meanwhile. Agents act on our word of it.
         """
         self._filling = False
         self._departed = Departed()
@@ -80,10 +80,10 @@ class Known:
         if writing is not None and entry is not None and not seen.gone and wish == entry.wish:
             writing.told.append(seen)
             return False
-        version, newest = version_of(metadata), self._newest.get(seen.key)
-        if newest is not None and newest[0] == metadata["uid"] and version < newest[1]:
+        version = version_of(metadata)
+        if version < self._newest.get(seen.key, 0):
             return False
-        self._see(seen.key, metadata["uid"], version)
+        self._see(seen.key, version)
         if entry is None or entry.uid != metadata["uid"]:
             if not seen.gone:
                 at_rest = is_at_rest(seen.manifest)
@@ -120,7 +120,7 @@ class Known:
     def written(self, job: TrainJob) -> None:
         """Our own status write was answered with this."""
         entry, version = self._entries.get(job.key), int(job.metadata.resource_version)
-        self._see(job.key, job.metadata.uid, version)
+        self._see(job.key, version)
         if entry is not None and entry.uid == job.metadata.uid and version > entry.version:
             entry.version, entry.job, entry.stored = version, job, b""
 
@@ -163,10 +163,8 @@ class Known:
         """The job is another's to look after: what it is good for alone is not kept."""
         self._departed.forget(key)
 
-    def _see(self, key: JobKey, uid: str, version: int) -> None:
-        before = self._newest.get(key)
-        if before is None or before[0] != uid or before[1] < version:
-            self._newest[key] = uid, version
+    def _see(self, key: JobKey, version: int) -> None:
+        self._newest[key] = max(version, self._newest.get(key, 0))
 
     def rest(self, key: JobKey) -> None:
         """The turn is over: a finished job is kept small until its next one."""
@@ -239,15 +237,20 @@ class Known:
 
     def _take(self, reading: Reading, sight: Sight, manifests: Iterable[Manifest], now: float) -> None:
         job, key = sight.job, reading.key
-        before = self._entries.get(key)
-        self._see(key, job.metadata.uid, int(job.metadata.resource_version))
-        if reading.void or (before is not None and before.uid != job.metadata.uid):
+        before, version = self._entries.get(key), int(job.metadata.resource_version)
+        self._see(key, version)
+        if before is not None and before.uid != job.metadata.uid:
+            if before.version > version:
+                return
+            del self._entries[key]  # what was told is of a job that bore the name before
+            before = None
+        if reading.void:
             return
-        entry = KnownJob(job.metadata.uid, int(job.metadata.resource_version), wish_of(job.metadata), job=job)
+        entry = KnownJob(job.metadata.uid, version, wish_of(job.metadata), job=job)
         if before is not None and before.version >= entry.version:
             entry.version, entry.wish = before.version, before.wish
             entry.stored, entry.job = before.stored, before.job
-        if self._newest[key][1] > entry.version:
+        if self._newest[key] > entry.version:
             return  # written meanwhile, and the watch has not told of it yet
         for manifest in (*manifests, *reading.told):
             if manifest["metadata"]["uid"] not in reading.gone:

@@ -59,6 +59,7 @@ class Look:
 
     async def _decide(self, key: JobKey, sight: Sight, ca: str | None) -> tuple[Observed, Decision]:
         now = self._clock.steady()
+        self._remembered.meet(key, sight.job.metadata.uid)
         self._server_clock.told(self._cluster.shows(), now)
         pods = self._remembered.authority.with_strangers(key, self._server_clock.by_ours(sight.pods), ca)
         pods = self._remembered.leaving.with_notices(pods)

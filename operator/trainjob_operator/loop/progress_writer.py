@@ -85,7 +85,9 @@ class ProgressWriter:
         """
         before, attempt = self._seen.pop(key, None), seen.job.status.attempt
         if before is not None and is_older(seen.job, before.job):
-            seen = replace(seen, job=before.job)
+            same = before.job.metadata.uid == seen.job.metadata.uid
+            seen = replace(seen, job=before.job) if same else before
+            attempt = seen.job.status.attempt
         if attempt is not None and attempt.state == "Running" and not seen.job.status.finished:
             self._seen[key] = seen
         return seen.job
@@ -164,7 +166,7 @@ class ProgressWriter:
         together. If it has written, its job is the newer one.
         """
         seen = self._seen.get(key)
-        if seen is None or not is_older(seen.job, job):
+        if seen is None or seen.job.metadata.uid != job.metadata.uid or not is_older(seen.job, job):
             return
         self._seen[key] = replace(seen, job=job)
         if not self._turns.has_turn(key):  # it has newer pods

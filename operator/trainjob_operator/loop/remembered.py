@@ -32,6 +32,14 @@ class Remembered:
     """UIDs of pods that were told to trust a lost authority."""
     creates: defaultdict[JobKey, Creates] = field(default_factory=lambda: defaultdict(Creates))
     removals: defaultdict[JobKey, Removals] = field(default_factory=lambda: defaultdict(Removals))
+    _uids: dict[JobKey, str] = field(default_factory=dict)
+    """Of the jobs that all this is about."""
+
+    def meet(self, key: JobKey, uid: str) -> None:
+        """This job is about to be looked at: what was refused to one that bore the name before says nothing of it."""
+        if self._uids.setdefault(key, uid) != uid:
+            self._forget(key)
+            self._uids[key] = uid
 
     def leave(self, key: JobKey) -> None:
         """The job is another installation's to look after."""
@@ -40,8 +48,13 @@ class Remembered:
 
     def forget(self, key: JobKey) -> None:
         """There is no such job."""
-        for jobs in (self.said, self.strangers, self.creates, self.removals):
-            jobs.pop(key, None)
-        self.authority.forget(key)
+        self._forget(key)
+        self._uids.pop(key, None)
+        self.said.pop(key, None)
         self.known.gone(key)
         self.neighbourhood.forget(key)
+
+    def _forget(self, key: JobKey) -> None:
+        for jobs in (self.strangers, self.creates, self.removals):
+            jobs.pop(key, None)
+        self.authority.forget(key)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from trainjob_api import contract
 from trainjob_operator.clock import Clock
 from trainjob_operator.cluster import ClusterError, Conflict, JobKey, Manifest, Mark, News, NodeSeen, Seen
-from trainjob_operator.memory.store import POD, ChangeFeed, ChangeType, ObjectChange, ObjectStore, merge
+from trainjob_operator.memory.store import POD, ChangeFeed, ChangeType, ObjectChange, ObjectStore, mark_deleted, merge
 from trainjob_operator.nodes import seen_node
 
 JOB = contract.KIND
@@ -221,6 +221,12 @@ class MemoryCluster:
     def remove_job(self, namespace: str, name: str) -> None:
         """Delete a TrainJob, as `kubectl delete` does; its children follow. Raises NotFound."""
         self._store.delete(JOB, namespace, name)
+
+    def mark_job_deleted(self, namespace: str, name: str) -> None:
+        """Delete a TrainJob that a finalizer keeps, somebody's or that of a deletion in the foreground: it stays,
+        marked, until `remove_job`. Raises NotFound.
+        """
+        self._store.update(JOB, namespace, name, lambda job: mark_deleted(job, self._clock.now(), 0))
 
     def add_pod(self, pod: Manifest) -> Manifest:
         """Create a pod that is not the operator's, in the namespace of its metadata. Raises Conflict."""

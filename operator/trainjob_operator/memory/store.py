@@ -155,10 +155,10 @@ class ObjectStore:
             if grace < metadata.get(
                 "deletionGracePeriodSeconds", grace + 1
             ):  # a second delete can only shorten the first
-                self.update(kind, namespace, name, lambda pod: _mark_deleted(pod, self._clock.now(), grace))
+                self.update(kind, namespace, name, lambda pod: mark_deleted(pod, self._clock.now(), grace))
             return
         if kind == POD:
-            self.update(kind, namespace, name, lambda pod: _mark_deleted(pod, self._clock.now(), 0))
+            self.update(kind, namespace, name, lambda pod: mark_deleted(pod, self._clock.now(), 0))
         self.remove(kind, namespace, name)
 
     def remove(self, kind: str, namespace: str, name: str) -> None:
@@ -220,9 +220,10 @@ def _grace(pod: Manifest, wished: int | None) -> int:
     return int(spec.get("terminationGracePeriodSeconds", contract.DEFAULT_GRACE_S)) if wished is None else wished
 
 
-def _mark_deleted(pod: Manifest, now: datetime, grace_s: int) -> None:
-    pod["metadata"]["deletionTimestamp"] = _text(now + timedelta(seconds=grace_s))
-    pod["metadata"]["deletionGracePeriodSeconds"] = grace_s
+def mark_deleted(found: Manifest, now: datetime, grace_s: int) -> None:
+    """It is to go, and stays until somebody lets it."""
+    found["metadata"]["deletionTimestamp"] = _text(now + timedelta(seconds=grace_s))
+    found["metadata"]["deletionGracePeriodSeconds"] = grace_s
 
 
 def _text(moment: datetime) -> str:

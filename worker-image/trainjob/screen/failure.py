@@ -45,6 +45,8 @@ ADVICE = {
     contract.REASON_PEERS_UNREACHABLE: "Let the workers reach each other (a firewall?): the sentence above says who "
     "cannot reach whom",
     contract.REASON_POD_FAILED: "Look at the worker's last lines above",
+    contract.REASON_NODE_REFUSED: "Look at that node (`kubectl describe node`): it had no room for the pod after "
+    "all, or its device plugin failed; nothing of yours ran",
     contract.REASON_INIT_FAILED: "Look at the init container's log: the sentence above has the command",
     contract.REASON_PREEMPTED: "The worker's node was taken away; there is nothing to fix",
     contract.REASON_PREEMPTION_LIMIT: "Find a place where the job is disrupted less often, or allow more "

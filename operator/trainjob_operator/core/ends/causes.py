@@ -84,6 +84,7 @@ CAUSES: Mapping[str, Cause] = {
     contract.REASON_INIT_FAILED: _EARLY,
     contract.REASON_PREEMPTED: _PREEMPTION,
     contract.REASON_WORKER_UNREACHABLE: _PREEMPTION,
+    contract.REASON_NODE_REFUSED: replace(_PREEMPTION, early=True),
     # Verdicts on the job.
     contract.REASON_LIMIT: _COUNT,
     contract.REASON_PREEMPTION_LIMIT: _COUNT,

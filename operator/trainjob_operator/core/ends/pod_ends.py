@@ -19,6 +19,7 @@ from trainjob_operator.core.moments import aware
 from trainjob_operator.core.phrases import how_pod_ended
 from trainjob_operator.core.pods.naming import pod_name
 from trainjob_operator.core.rank_places import ranks_each
+from trainjob_operator.core.rejections import is_refused_by_node
 from trainjob_operator.core.turn import Turn
 
 OOM_KILLED = "OOMKilled"
@@ -27,16 +28,13 @@ OOM_KILLED = "OOMKilled"
 
 def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
     """A pod that ended by itself while no attempt ran in it."""
-    message, reason = (
-        f"{pod.name} {how_pod_ended(pod)} before training began{_disruption(pod)}",
-        contract.REASON_START_FAILED,
-    )
+    message = f"{pod.name} {how_pod_ended(pod)} before training began{_disruption(pod)}"
+    reason = _reason_of_none(pod) or contract.REASON_START_FAILED
     if pod.exit_code == contract.EXIT_BAD_CONFIG and pod.exit_code in turn.kind.agent_exits:
         # No Python in the image, or variables that its agent cannot use: the next pod will be the same.
         reason = contract.REASON_START
     if pod.failed_init is not None:
-        log = f"kubectl logs -n {turn.job.metadata.namespace} {pod.name} -c {pod.failed_init}"
-        message, reason = f"{pod.name} could not begin: {pod.message}; its log: {log}", contract.REASON_INIT_FAILED
+        message = _could_not_begin(turn, pod, pod.failed_init)
     return Incident(
         reason=contract.REASON_PREEMPTED if pod.disrupted else reason,
         time=min(aware(pod.finished_at or turn.now), turn.now),
@@ -46,9 +44,22 @@ def of_pod_before_start(turn: Turn, pod: PodView) -> Incident:
         node=pod.node,
         exit_code=pod.exit_code,
         signal=pod.signal,
-        counted=not pod.disrupted and pod.exit_code != contract.EXIT_NO_COORDINATOR,
+        counted=not pod.disrupted and cause_of(reason).counted and pod.exit_code != contract.EXIT_NO_COORDINATOR,
         agents_own=pod.exit_code in turn.kind.agent_exits,
+        avoid_node=reason == contract.REASON_NODE_REFUSED,
     )
+
+
+def _reason_of_none(pod: PodView) -> str | None:
+    """Why a pod has failed whose trainer never ran; None: for another reason, or it did."""
+    if is_refused_by_node(pod):
+        return contract.REASON_NODE_REFUSED
+    return contract.REASON_INIT_FAILED if pod.failed_init is not None else None
+
+
+def _could_not_begin(turn: Turn, pod: PodView, init: str) -> str:
+    log = f"kubectl logs -n {turn.job.metadata.namespace} {pod.name} -c {init}"
+    return f"{pod.name} could not begin: {pod.message}; its log: {log}"
 
 
 def impostor_slot(turn: Turn) -> int | None:
@@ -136,12 +147,15 @@ def of_pod(turn: Turn, slot: int) -> Incident:
             counted=False,
         )
     how = how_pod_ended(pod) if pod and not pod.deleting else "is being deleted" if pod else "is gone"
+    message = f"{name} {how}" + (_disruption(pod) if pod else f" ({taken})" if taken else "")
+    if pod and pod.failed_init is not None and reason == contract.REASON_INIT_FAILED:
+        message = _could_not_begin(turn, pod, pod.failed_init)
     last = pod or turn.observed.went.get(slot)
     exit_code = last.exit_code if last else None
     return Incident(
         reason=reason,
         time=lost_at(turn, slot),
-        message=f"{name} {how}" + (_disruption(pod) if pod else f" ({taken})" if taken else ""),
+        message=message,
         slot=slot,
         pod=name,
         node=last.node if last else None,
@@ -150,6 +164,7 @@ def of_pod(turn: Turn, slot: int) -> Incident:
         victims=max(0, world - max(1, world // workers) - succeeded(turn, outside=slot)),
         counted=cause_of(reason).counted and exit_code not in turn.kind.blameless_exits,
         agents_own=exit_code in turn.kind.agent_exits,
+        avoid_node=reason == contract.REASON_NODE_REFUSED,
     )
 
 
@@ -204,4 +219,4 @@ def _reason_of_pod(turn: Turn, pod: PodView | None) -> str:
         return contract.REASON_OOM
     if pod.reason == EVICTED:
         return contract.REASON_STAGING_FULL if over_own_limit(pod.message) else contract.REASON_PREEMPTED
-    return turn.kind.reason_of_end(pod)
+    return _reason_of_none(pod) or turn.kind.reason_of_end(pod)

@@ -15,7 +15,7 @@ from trainjob_operator.core import make
 from trainjob_operator.core.answers import Answer, End, Waker
 from trainjob_operator.core.ends.incident import Incident
 from trainjob_operator.core.ends.rank_ends import kind_of
-from trainjob_operator.core.ends.silence import find_lost
+from trainjob_operator.core.ends.silence import find_lost, says_nothing
 from trainjob_operator.core.lifecycle import end_attempt
 from trainjob_operator.core.model import AgentView
 from trainjob_operator.core.moments import after, aware
@@ -86,10 +86,10 @@ def is_looked_into(turn: Turn) -> bool:
 
 def _denies_completion(turn: Turn, slot: int) -> bool:
     """Whether a member that lives knows that training was not over: its own ranks were not. Once they have ended well,
-    only rank 0's agent, or storage, knows the rest.
+    only rank 0's agent, or storage, knows the rest. Whom nobody hears may have trained to the end since its last word.
     """
-    view = turn.word(slot)
-    if view is None:
+    view, pod = turn.word(slot), turn.kids.live.get(slot)
+    if view is None or (pod is not None and says_nothing(turn, pod)):
         return False
     open_ends = (contract.END_OK, contract.END_LOST)
     return not view.quiet or not view.ranks or any(kind_of(report) not in open_ends for report in view.ranks)
