@@ -104,6 +104,22 @@ def test_one_that_goes_on_failing_ends_the_run_all_the_same_and_the_gap_is_said(
     assert "the server is away" in said and "1 report did not reach it" in said
 
 
+def test_a_run_whose_last_reports_it_refuses_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    class Refuses(Notes):
+        def write(self, reports: Sequence[Report]) -> None:
+            if reports[0].attempt == 2:
+                raise ValueError("no such attempt")
+            super().write(reports)
+
+    notes = Refuses()
+    fed = Feed(notes, CONTEXT, retry_s=(0.0, 0.0))
+    fed.put(reported(1))
+    fed.put(reported(2, 2))
+    fed.end(None, 60.0)
+    assert notes.told == [("open", "job", 1), (1, 1), ("restart", 2, 2), ("close", None)]
+    assert "1 report did not reach it" in capsys.readouterr().err
+
+
 class Panic(BaseException):
     """What some native libraries raise: no Exception."""
 

@@ -16,7 +16,7 @@ from support.patience import HANG_S
 from trackers.test_feed import CONTEXT, Notes, reported
 from trackers.test_files import table
 from trainjob.checkpoint.choice import catalogue
-from trainjob.checkpoint.errors import FULL, StoreError
+from trainjob.checkpoint.errors import FULL, UNREADABLE, StoreError
 from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.records import layout
 from trainjob.checkpoint.records.identity import CheckpointId
@@ -206,6 +206,71 @@ def test_what_the_run_before_had_no_time_for_is_recorded_by_the_next(tmp_path: P
     old.end(None, LIMIT_S)
     assert rows(told) == [(1, n) for n in range(1, 8)]
     assert ("open", "job", 3) in told, "where the other stopped"
+
+
+def away(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The histories of earlier runs, so often."""
+    read, left = catalogue.lineage_history, iter(range(times))
+
+    def reads(*args: Any) -> Any:
+        if next(left, None) is not None:
+            raise StoreError(UNREADABLE, "away")
+        return read(*args)
+
+    monkeypatch.setattr(catalogue, "lineage_history", reads)
+
+
+def test_what_the_run_before_had_no_time_for_is_read_again_where_the_storage_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[Any] = []
+    stored_run(tmp_path, 1, range(1, 6))
+    stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
+    old = Feed(Server(told), of_process(tmp_path))
+    old.put(in_run(1, 1))
+    old.end(None, LIMIT_S, closes=False)
+    away(monkeypatch, 3)
+    new = Feed(Server(told), of_process(tmp_path), retry_s=(0.001, 0.002))
+    for position in (6, 7):
+        new.put(in_run(2, position))
+    until(lambda: rows(told) == [(1, n) for n in range(1, 8)])
+    new.end(None, LIMIT_S)
+    assert rows(told) == [(1, n) for n in range(1, 8)]
+    assert "`tj history` has all" not in capsys.readouterr().err
+
+
+def test_a_storage_of_which_earlier_runs_alone_cannot_be_read_holds_nothing_back_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[Any] = []
+    stored_run(tmp_path, 1, range(1, 6))
+    stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
+    old = Feed(Server(told), of_process(tmp_path))
+    old.put(in_run(1, 1))
+    old.end(None, LIMIT_S, closes=False)
+    away(monkeypatch, 10**9)
+    new = Feed(Server(told), of_process(tmp_path), retry_s=(0.001, 0.002))
+    new.put(in_run(2, 6))
+    until(lambda: rows(told) == [(1, 1), (1, 6)])
+    new.end(None, LIMIT_S)
+    assert "what the one before has not recorded cannot be read (away)" in capsys.readouterr().err
+
+
+def test_a_run_of_which_nothing_was_recorded_is_recorded_by_the_next(tmp_path: Path) -> None:
+    """Its server was away from its begin to its end."""
+    told: list[Any] = []
+    stored_run(tmp_path, 1, range(1, 6))
+    stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
+    refused = Server([])
+    refused.fails = 10**9
+    old = Feed(refused, of_process(tmp_path), retry_s=(0.0, 0.0))
+    old.put(in_run(1, 1))
+    old.end(None, LIMIT_S, closes=False)
+    new = Feed(Server(told), of_process(tmp_path))
+    for position in (6, 7):
+        new.put(in_run(2, position))
+    new.end(None, LIMIT_S)
+    assert rows(told) == [(1, n) for n in range(1, 8)]
 
 
 def test_reports_that_cannot_be_read_back_are_said_and_hold_nothing_back(

@@ -17,7 +17,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.store import Store
 from trainjob.trackers import claim, turn
 from trainjob.trackers.claim import Mark
-from trainjob.trackers.turn import Limits, Turn, TurnOver
+from trainjob.trackers.turn import Limits, StorageSilent, Turn, TurnOver
 
 
 class Time:
@@ -202,7 +202,9 @@ def test_a_third_that_comes_while_a_second_waits_has_the_turn_and_both_before_ar
     with pytest.raises(TurnOver):
         second.begin(1, 1)
     third.check()
-    assert came[0] is None and came[1] == 1000.0 + 2.0 + claim.LEASE_S, "the second had not said that it gave up"
+    assert came[0] == Mark(1, 0, 0) and came[1] == 1000.0 + 2.0 + claim.LEASE_S, (
+        "the second had not said that it gave up"
+    )
 
 
 def test_of_many_that_come_at_once_one_has_the_turn(store: Store) -> None:
@@ -322,6 +324,75 @@ def test_a_turn_that_is_taken_late_is_not_waited_for_again(faulty: Faulty, time:
     assert made(faulty, time).begin(1, 1) == Mark(1, 1, 9), "what the other has recorded stays recorded"
 
 
+def test_one_that_feeds_without_a_turn_repeats_nothing_that_others_have_recorded(faulty: Faulty, time: Time) -> None:
+    """The storage is full: it can still be read."""
+    before, mine = made(faulty, time), made(faulty, time)
+    before.begin(1, 1)
+    before.confirm(Mark(1, 1, 5))
+    before.leave()
+    faulty.faults["create"] = full
+    assert mine.begin(1, 2) == Mark(1, 1, 5)
+
+
+def test_a_storage_that_goes_away_while_it_waits_makes_it_forget_nothing(faulty: Faulty, time: Time) -> None:
+    before = made(faulty, time)
+    before.begin(1, 1)
+    before.confirm(Mark(1, 1, 5))
+    time.meanwhile = lambda waited_s: faulty.faults.update(names=full)
+    assert made(faulty, time).begin(1, 2) == Mark(1, 1, 5)
+
+
+def test_a_storage_that_fails_now_and_then_makes_no_dead_one_live_longer(faulty: Faulty, time: Time) -> None:
+    made(faulty, time).begin(1, 1)
+
+    def meanwhile(waited_s: float) -> None:
+        faulty.faults = {"names": full} if waited_s.is_integer() else {}
+
+    time.meanwhile = meanwhile
+    made(faulty, time).begin(1, 2)
+    assert time.now == 1000.0 + claim.LEASE_S + turn.POLL_S
+
+
+def test_what_was_recorded_is_told_later_where_the_storage_failed(faulty: Faulty, time: Time, said: list[str]) -> None:
+    mine = made(faulty, time, said)
+    mine.begin(1, 1)
+    faulty.faults["put"] = full
+    mine.confirm(Mark(1, 1, 5))
+    faulty.faults.clear()
+    mine.check()  # it died then
+    assert made(faulty, time).begin(1, 2) == Mark(1, 1, 5)
+
+
+def test_that_it_has_left_is_said_again_where_the_storage_failed(faulty: Faulty, time: Time, said: list[str]) -> None:
+    mine = made(faulty, time, said)
+    mine.begin(1, 1)
+    faulty.faults["put"] = full
+    time.meanwhile = lambda waited_s: faulty.faults.clear()
+    mine.leave()
+    assert said == []
+    now = time.now
+    made(faulty, time).begin(1, 2)
+    assert time.now == now
+
+
+def test_one_that_was_told_to_leave_takes_no_turn_from_the_one_that_goes_on(store: Store, time: Time) -> None:
+    """spec.tracking was edited before the first report: both have it at once."""
+    old, new = made(store, time), made(store, time)
+    old.leaves = True
+    new.begin(1, 1)
+    with pytest.raises(TurnOver):
+        old.begin(1, 1)
+    new.check()
+    made(store, time).begin(1, 2)
+
+
+def test_of_a_turn_in_which_nothing_was_recorded_the_next_one_knows_the_run(store: Store, time: Time) -> None:
+    first = made(store, time)
+    first.begin(3, 2)
+    first.leave()
+    assert made(store, time).begin(4, 1) == Mark(3, 0, 0)
+
+
 def test_who_has_nothing_to_write_looks_less_often_at_a_bucket(tmp_path: Path, time: Time) -> None:
     assert made(open_store(str(tmp_path)), time).look_s == claim.LOOK_S
     assert made(open_store("s3://bucket/job"), time).look_s == claim.BUCKET_LOOK_S
@@ -360,8 +431,8 @@ def test_whatever_a_storage_raises_is_told_as_what_it_is(faulty: Faulty, time: T
     mine = made(faulty, time, said)
     mine.begin(1, 1)
     assert len(said) == 1 and "(ValueError: no such region)" in said[0]
-    assert mine.asked(broken) is None
-    assert len(said) == 2 and "cannot be read (ValueError: no such region)" in said[1]
+    with pytest.raises(StorageSilent, match="ValueError: no such region"):
+        mine.asked(broken)
 
 
 def test_a_turn_that_was_taken_without_hearing_of_it_is_ones_own(faulty: Faulty, time: Time, tmp_path: Path) -> None:

@@ -82,14 +82,17 @@ class Over(NamedTuple):
     why: str
 
 
-def to_take(run: int, attempt: int, process: str, newest: Claim | None) -> Take | Over:
+def to_take(run: int, attempt: int, process: str, newest: Claim | None, *, leaves: bool = False) -> Take | Over:
     """Which turn to take. An older run or attempt never takes it from a later one; of two of the same attempt the one
-    that came last has it. One that has taken a turn without hearing of it has that.
+    that came last has it, but not one that `leaves`: it was told that another goes on. One that has taken a turn
+    without hearing of it has that.
     """
     if newest is None:
         return Take(1)
     if newest.process == process:
         return Take(newest.number)
+    if leaves and (newest.run, newest.attempt) == (run, attempt):
+        return Over(f"{newest.process} goes on in attempt {attempt}")
     if (newest.run, newest.attempt) > (run, attempt):
         return Over(f"{newest.process} feeds it for run {newest.run}, attempt {newest.attempt}")
     return Take(newest.number + 1)
@@ -103,8 +106,7 @@ def to_begin(
     """
     if newest > number:
         return _taken(number, newest)
-    began = [state for state in before if state is not None and state.began]
-    mark = began[-1].mark if began else None
+    mark = recorded(before)
     if all(state is not None and state.left for state in before):
         return Begin(mark, "nobody else feeds it")
     if unchanged_s >= LEASE_S:
@@ -112,6 +114,12 @@ def to_begin(
     if waited_s >= WAIT_S:
         return Begin(mark, f"the one before has not left within {WAIT_S:g} s")
     return Wait("another process feeds it still")
+
+
+def recorded(before: Sequence[State | None]) -> Mark | None:
+    """What those before have recorded; None: nothing is known of it."""
+    began = [state for state in before if state is not None and state.began]
+    return began[-1].mark if began else None
 
 
 def still_mine(number: int, newest: int) -> Over | None:
@@ -150,9 +158,9 @@ def is_missing(mark: Mark, row: Mark, first: Mark, first_run: int) -> bool:
     return has_gap(mark, first, first_run) and mark < row and row.position < first.position
 
 
-def later(mark: Mark | None, other: Mark) -> Mark:
+def later(mark: Mark | None, other: Mark | None) -> Mark | None:
     """The greater one."""
-    return other if mark is None else max(mark, other)
+    return max(filter(None, (mark, other)), default=None)
 
 
 def to_forget(number: int, taken: Iterable[int]) -> list[int]:

@@ -16,13 +16,14 @@ from functools import partial
 from typing import Protocol
 
 from trainjob.checkpoint.errors import UNREADABLE, StoreError
+from trainjob.checkpoint.stores.store import Store
 from trainjob.integrations.needed import MissingLibraryError
 from trainjob.launch.handover.callbacks import Report, RunContext
 from trainjob.screen import wording
 from trainjob.trackers import output, source
 from trainjob.trackers.backlog import Backlog
 from trainjob.trackers.claim import Mark, is_recorded
-from trainjob.trackers.turn import Limits, Turn, TurnOver
+from trainjob.trackers.turn import Limits, StorageSilent, Turn, TurnOver
 
 LIMIT = 10_000
 """Reports that wait in memory. What is beyond waits on the job's storage; where this process sees none, the oldest are
@@ -34,6 +35,8 @@ SLOW_S = 15.0
 """A call of a tracker that takes longer is told: a library may try for minutes before it says what is wrong."""
 TRIES_AT_END = 3
 """So often what waits is tried once nothing more comes, and again as often after each batch that was written."""
+READ_TRIES = 5
+"""So often what an earlier run has left is read on a storage that answers else; one that is away is waited for."""
 
 
 class Recorder(Protocol):
@@ -90,8 +93,10 @@ class Feed:
         self._limits = limits or Limits()
         self._fed = source.fed_as(context.run_id, self._name, _place_of(recorder, context))
         self._turn: Turn | None = None
-        self._began = False
-        """Its turn was waited for."""
+        self._has_turn = self._began = False
+        """Its turn was waited for; and what those before had left is read."""
+        self._before: Mark | None = None
+        self._read_tries = 0
         self._over = False
         """Another process feeds it."""
         self._left_behind = False
@@ -160,6 +165,8 @@ class Feed:
         """The same without waiting: so several have the same time."""
         with self._changed:
             self._ended, self._error, self._closes = True, error, closes
+            if self._turn is not None:
+                self._turn.leaves = not closes
             self._patience_s, self._until = patience_s, time.monotonic() + patience_s
             self._changed.notify()
 
@@ -192,6 +199,7 @@ class Feed:
                 return
             except MissingLibraryError as error:
                 self._say(str(error))
+                self._leave_turn()
                 return
             except BaseException as error:  # whatever a tracker's library raises: some exit, native ones panic
                 self._say(f"{type(error).__name__}: {str(error).strip()} (the training goes on, this is tried again)")
@@ -200,6 +208,9 @@ class Feed:
                 left = (TRIES_AT_END if self._written != before else left) - last
                 before = self._written
                 if not left:
+                    if self._opened:
+                        self._close()
+                    self._leave_turn()
                     return
                 if last:
                     self._limits.pause(pause)
@@ -209,8 +220,7 @@ class Feed:
                 continue
             if last:
                 self._close()
-                if self._turn is not None:
-                    self._turn.leave()
+                self._leave_turn()
                 return
 
     def _deliver(self) -> None:
@@ -284,22 +294,41 @@ class Feed:
             first = self._waiting[0] if self._waiting else None
         if first is None:
             return
-        mark: Mark | None = None
         found = source.storage_of(self._context, first)
-        if found is not None:
+        if found is None:
+            self._began = True
+            return
+        if not self._has_turn:
             key = source.key_of(self._name, self._recorder.place(self._context), self._fed.ordinal)
             self._turn = self._turn or Turn(found, key, self._say, self._limits)
-            mark = self._turn.begin(first.run or 0, self._follows or first.attempt or 0)
+            self._turn.leaves = self._ended and not self._closes
+            self._before = self._turn.begin(first.run or 0, self._follows or first.attempt or 0)
+            self._has_turn = True
+        else:
+            self._check()
+        missing = [] if self._before is None else self._left_by_those_before(found, self._before, first)
         self._began = True
-        if found is None or self._turn is None or mark is None:
-            return
-        missing = self._turn.asked(partial(source.missing, found, mark, first)) or []
         with self._changed:
-            self._recorded = mark
+            self._recorded = mark = self._before
             if is_recorded(mark, source.mark_of(self._waiting[0])):
                 self._lost = 0  # those before it are recorded too
             left = [report for report in self._waiting if not is_recorded(mark, source.mark_of(report))]
             self._waiting = deque([*missing, *left])
+
+    def _left_by_those_before(self, store: Store, mark: Mark, first: Report) -> list[Report]:
+        """What they have stored and not recorded. Raises StorageSilent as long as another try makes sense: after what
+        comes next it has no place any more.
+        """
+        assert self._turn is not None
+        try:
+            return self._turn.asked(partial(source.missing, store, mark, first))
+        except StorageSilent as error:
+            if self._ended or self._turn.is_kept:
+                self._read_tries += 1
+            if self._read_tries < (TRIES_AT_END if self._ended else READ_TRIES):
+                raise
+            self._say(f"what the one before has not recorded cannot be read ({error}); `tj history` has all")
+            return []
 
     def _check(self) -> None:
         """Whether it is its turn still. Raises TurnOver."""
@@ -323,8 +352,12 @@ class Feed:
         except BaseException as error:  # as above
             self._say(f"{type(error).__name__}: {str(error).strip()}")
         finally:
-            if self._turn is not None:
-                self._turn.leave()
+            self._leave_turn()
+
+    def _leave_turn(self) -> None:
+        """Whoever waits for it begins at once."""
+        if self._turn is not None:
+            self._turn.leave()
 
     def _close(self) -> None:
         try:

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -25,6 +26,8 @@ CALL_S = 4.0
 """So long one call of the storage may take."""
 POLL_S = 0.25
 """Between two looks at those before."""
+LEAVE_TRIES = 3
+"""So often it is told that this one has left: from there the next one continues."""
 AGAIN_S = 30.0
 """After a storage has failed: a turn is tried for again."""
 
@@ -55,11 +58,18 @@ class Turn:
         self._store, self._tracker, self._say = store, tracker, say
         self._limits = limits or Limits()
         self._process = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        self.leaves = False
+        """Another goes on in this attempt: no turn is taken from it."""
         self._place = (0, 0)
         self._number: int | None = None
         """The turn that was taken."""
         self._began = False
         self._mark: Mark | None = None
+        """Up to where those before have recorded, or this one, as far as it is known."""
+        self._untold = False
+        """Its state is not what is stored."""
+        self._seen: tuple[list[State | None], float] | None = None
+        """What came of those before, since when: also over a storage that fails for a moment."""
         self._fails_since: float | None = None
         self._hanging: threading.Thread | None = None
 
@@ -75,12 +85,13 @@ class Turn:
         while True:
             try:
                 self._take(run, attempt, deadline)
-                self._mark = self._wait(deadline)
+                self._wait(deadline)
                 self._tell(left=False)
                 self._forget()
                 return self._mark
             except StorageSilent as error:
                 if self._now() >= deadline:
+                    self._glance()
                     self._went_without(error)
                     return self._mark
                 self._limits.pause(POLL_S)
@@ -108,6 +119,8 @@ class Turn:
         over = claim.still_mine(self._number, newest)
         if over is not None:
             raise TurnOver(over.why)
+        if self._untold:
+            self._try_to_tell(left=False)
 
     def confirm(self, mark: Mark) -> None:
         """What was recorded: from there on the next one continues."""
@@ -115,18 +128,26 @@ class Turn:
         if self._began:
             self._try_to_tell(left=False)
 
-    def asked(self, ask: Callable[[], T]) -> T | None:
-        """What else the storage is asked for; None when it fails, which is said."""
-        try:
-            return self._call(ask, claim.WAIT_S)
-        except StorageSilent as error:
-            self._say(f"what the one before has not recorded cannot be read ({error}); `tj history` has all")
-            return None
+    def asked(self, ask: Callable[[], T]) -> T:
+        """What else the storage is asked for. Raises StorageSilent."""
+        return self._call(ask, claim.WAIT_S)
+
+    @property
+    def is_kept(self) -> bool:
+        """The storage has answered when it was asked last."""
+        return self._fails_since is None
 
     def leave(self) -> None:
         """Whoever waits begins now."""
-        if self._number is not None:
-            self._try_to_tell(left=True)
+        if self._number is None:
+            return
+        for _ in range(LEAVE_TRIES - 1):
+            try:
+                self._tell(left=True)
+                return
+            except StorageSilent:
+                self._limits.pause(POLL_S)
+        self._try_to_tell(left=True)
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +155,7 @@ class Turn:
         while self._number is None:
             number = max(self._taken(), default=0)
             newest = self._claim_of(number) if number else None
-            match claim.to_take(run, attempt, self._process, newest):
+            match claim.to_take(run, attempt, self._process, newest, leaves=self.leaves):
                 case Over(why):
                     raise TurnOver(why)
                 case Take(free):
@@ -151,26 +172,35 @@ class Turn:
         key = layout.turn_key(self._tracker, number)
         return self._call(lambda: self._store.create(key, data) or self._store.read(key) == data)
 
-    def _wait(self, deadline: float) -> Mark | None:
+    def _wait(self, deadline: float) -> None:
         assert self._number is not None
-        began, seen, changed = deadline - claim.WAIT_S, None, self._now()
+        began = deadline - claim.WAIT_S
         while True:
             taken = self._taken()
             before = claim.those_before(self._number, taken, self._state_of)
-            if before != seen:
-                seen, changed = before, self._now()
             now = self._now()
-            match claim.to_begin(self._number, max(taken, default=0), before, now - changed, now - began):
+            if self._seen is None or before != self._seen[0]:
+                self._seen = before, now
+            self._mark = claim.later(claim.recorded(before), self._mark)
+            unchanged_s = now - self._seen[1]
+            match claim.to_begin(self._number, max(taken, default=0), before, unchanged_s, now - began):
                 case Over(why):
                     raise TurnOver(why)
-                case Begin(mark, why):
+                case Begin(_, why):
                     self._began = True
                     if not all(state is not None and state.left for state in before):
                         self._say(f"{why}: it goes on here")
-                    return mark
+                    return
                 case claim.Wait(why):
                     self._say(f"{why}: it is waited for, {claim.WAIT_S:g} s at most (the training goes on)")
                     self._limits.pause(POLL_S)
+
+    def _glance(self) -> None:
+        """What those before have recorded: one that has no turn, as on a full storage, repeats none of that."""
+        with suppress(StorageSilent):
+            taken = self._taken()
+            before = claim.those_before(max(taken, default=0) + 1, taken, self._state_of)
+            self._mark = claim.later(claim.recorded(before), self._mark)
 
     def _taken(self) -> list[int]:
         folder = layout.turns_folder(self._tracker)
@@ -188,8 +218,12 @@ class Turn:
     def _tell(self, *, left: bool) -> None:
         assert self._number is not None
         key = layout.turn_state_key(self._tracker, self._number)
-        data = claim.dump_state(State(began=self._began, left=left, mark=self._mark))
+        # Nothing is recorded: then the run that comes next has to look for all of this one.
+        mark = self._mark or Mark(self._place[0], 0, 0)
+        data = claim.dump_state(State(began=self._began, left=left, mark=mark))
+        self._untold = True
         self._call(lambda: self._store.put(key, data))
+        self._untold = False
 
     def _try_to_tell(self, *, left: bool) -> None:
         try:
