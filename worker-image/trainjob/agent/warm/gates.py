@@ -5,7 +5,7 @@ and of which parent.
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.parent import WarmParent
@@ -23,6 +23,9 @@ class Gates:
 
     def __bool__(self) -> bool:
         return bool(self._there)
+
+    def __iter__(self) -> Iterator[Gate]:
+        return iter(self._there)
 
     def fill(self, count: int, parent: WarmParent) -> None:
         """Have so many, of this parent where there are fewer."""
