@@ -133,6 +133,8 @@ class Keep(NamedTuple):
     """As in `Begin`."""
     owner: int = -1
     """A descriptor that it inherits: at the end of what can be read there it ends; -1: it belongs to nobody."""
+    after_owner: Tuple[str, ...] = ()
+    """What it then becomes: the program that takes away what its owner has left."""
 
 
 class Take(NamedTuple):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ import pytest
 
 from support.patience import HANG_S
 from trainjob.cli.argument_types import keeping
+from trainjob.launch.local import lock
 from trainjob.launch.local.kept import keeper, likeness, line, making, note
 from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
@@ -211,23 +215,59 @@ def test_who_waits_for_one_that_is_silent_can_give_up(tmp_path: Path, monkeypatc
             taking.taken(door, HANG_S, launch, 1)
 
 
-def test_whatever_goes_wrong_is_a_cold_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    job = TrainJob.model_validate(
+def job(**runtime: Any) -> TrainJob:
+    containers = [{"name": "trainer", "image": "x"}]
+    return TrainJob.model_validate(
         {
             "apiVersion": "trainjob.dev/v1alpha1",
             "kind": "TrainJob",
             "metadata": {"name": "a"},
-            "spec": {"template": {"spec": {"containers": [{"name": "trainer", "image": "x"}]}}},
+            "spec": {"template": {"spec": {"containers": containers}}, "runtime": runtime},
         }
     )
+
+
+def test_one_that_was_silent_at_the_start_is_asked_nothing_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended at once, and another takes its place: who waits for the job's end waits for no answer of it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for limit in ("ANSWER_S", "PATIENCE_S", "LEAVE_S"):
+        monkeypatch.setattr(line, limit, 0.1)
+    (tmp_path / "train.py").write_text("")
+    words = ["python", "-m", "trainjob.launch.local.pod", "--", sys.executable, str(tmp_path / "train.py")]
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    launch = Launch(words=words, environment=environ, working_dir=str(tmp_path), inherited=())
+    of_it = job(prefork="Always", preload=["decimal"])
+    said: list[str] = []
+    of_job = keeper.Keeper(of_it, said.append)
+    with subprocess.Popen(["sleep", "600"]) as silent, contextlib.ExitStack() as stack:
+        stack.callback(silent.kill)
+        born = lock.started(silent.pid)
+        note.write(kept(Wish.of(launch, of_it.spec.runtime), pid=silent.pid, born=born, until=time.time() + 600))
+        found = note.find()
+        assert found is not None
+        with line.listening(note.door(found)) as listener:
+            assert of_job.take(launch, os.dup(1)) is None
+            assert said == ["this start is cold, though a process was kept warm: it does not answer"]
+            listener.accept()[0].close()
+            stack.callback(keeper.end)
+            assert "a warm process stays" in of_job.keep(600)
+            listener.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        assert silent.wait(HANG_S) == -signal.SIGKILL
+
+
+def test_whatever_goes_wrong_is_a_cold_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
 
     def broken() -> Note:
         raise ImportError("a file was replaced meanwhile")
 
     monkeypatch.setattr(note, "find", broken)
     launch = Launch(words=["true"], environment={}, working_dir="/", inherited=())
-    assert keeper.Keeper(job, said.append).take(launch, os.dup(1)) is None
+    assert keeper.Keeper(job(), said.append).take(launch, os.dup(1)) is None
     assert "ImportError: a file was replaced" in said[0]
 
 

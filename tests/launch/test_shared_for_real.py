@@ -162,6 +162,21 @@ def test_it_goes_when_its_launcher_is_killed(machine: Machine) -> None:
     wait_until(lambda: not machine.parents())
 
 
+def test_a_launcher_that_is_killed_before_it_has_agents_leaves_no_folder(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    hold = "\nimport time\nwhile not os.path.exists('go'):\n    time.sleep(0.05)\n"
+    machine.module.write_text(machine.module.read_text() + hold)
+    job = machine.start(*machine.words("a"), TMPDIR=str(tmp_path / "tmp"))
+    wait_until(lambda: machine.imports == 1)
+    assert list((tmp_path / "tmp").glob("trainjob-run-*"))
+    job.kill()
+    job.communicate(timeout=HANG_S)
+    (machine.job / "go").touch()
+    wait_until(lambda: not machine.parents())
+    wait_until(lambda: not list((tmp_path / "tmp").glob("trainjob-run-*")))
+    assert not machine.trains()
+
+
 def test_a_job_that_is_stopped_does_not_wait_for_its_imports(machine: Machine) -> None:
     hold = "\nimport time\nwhile not os.path.exists('go'):\n    time.sleep(0.05)\n"
     machine.module.write_text(machine.module.read_text() + hold)

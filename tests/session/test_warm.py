@@ -238,6 +238,26 @@ def test_what_does_not_survive_a_fork_is_not_forked(tmp_path: Path, unfit: str) 
     assert runs.left == []
 
 
+def test_each_rank_has_its_own_place_in_a_file_that_a_library_reads(tmp_path: Path) -> None:
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "words").write_bytes(b"one two three")
+    (tmp_path / "libraries" / "gone").write_bytes(b"also")
+    (tmp_path / "libraries" / "ahead.py").write_text(
+        "import os\nfolder = os.path.dirname(__file__)\nwords, gone = (os.open(os.path.join(folder, name), os.O_RDONLY)"
+        " for name in ('words', 'gone'))\nos.set_inheritable(gone, True)\nos.read(words, 4)\n"
+        "os.unlink(os.path.join(folder, 'gone'))\n"
+    )
+    _write(
+        tmp_path / "scripts",
+        "import ahead, os\nprint(os.read(ahead.words, 4), os.read(ahead.gone, 9), os.get_inheritable(ahead.words),"
+        " os.get_inheritable(ahead.gone))\n",
+    )
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=2)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("b'two ' b'also' False True\n", True)] * 2, runs.said
+
+
 def test_code_of_the_job_is_not_imported_ahead(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     _write(tmp_path, "import mine\nprint('ran')\n")

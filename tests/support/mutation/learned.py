@@ -10,6 +10,7 @@ CORE = "operator/trainjob_operator/core/"
 WARM = "worker-image/trainjob/agent/warm/"
 FITNESS = "worker-image/trainjob/session/warm/fitness.py"
 TEST = "tests/agent/test_learning.py::"
+MISHAPS = "tests/agent/test_learning_mishaps.py::"
 INSTRUCT = "tests/core/test_instruct.py::test_who_was_in_no_attempt_yet_is_told_what_the_members_have_learned"
 UNFIT = "tests/session/test_warm.py::test_what_does_not_survive_a_fork_is_not_forked"
 
@@ -58,24 +59,38 @@ MUTANTS = (
     ),
     Mutant(
         "a script that sets variables is given what others have learned",
-        WARM + "starter.py",
-        "        if source != NOTHING and not self._maker.reading.may_learn():\n",
-        "        if False:\n",
+        WARM + "learning.py",
+        "        if not self._file or not self._may():\n            return NOTHING\n",
+        "        if not self._file:\n            return NOTHING\n",
         TEST + "test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned",
     ),
     Mutant(
         "a parent that dies of what others have learned is the end of forks",
         WARM + "starter.py",
-        "        if parent.learns and not _is_true(parent.ready) and parent.starved is None",
-        "        if False and not _is_true(parent.ready) and parent.starved is None",
+        "        if parent.learns and not parent.can_fork and parent.starved is None",
+        "        if False and not parent.can_fork and parent.starved is None",
         TEST + "test_what_another_could_import_and_this_one_cannot_costs_no_fork",
     ),
     Mutant(
         "an agent that is started anew forgets what the one before it had learned",
         WARM + "learning.py",
-        "        self._know(_read(self._kept))\n",
+        "            self._know(self._kept, _read(self._kept))\n",
         "",
         TEST + "test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned",
+    ),
+    Mutant(
+        "what was learned is imported where memory is short",
+        WARM + "learning.py",
+        "        if why is None:\n            return self._file",
+        "        if True:\n            return self._file",
+        MISHAPS + "test_with_little_memory_nothing_of_it_is_imported",
+    ),
+    Mutant(
+        "a parent that died before its turn takes it",
+        WARM + "learning.py",
+        "        if parent is None or parent.lives:\n            return parent\n",
+        "        return parent\n",
+        MISHAPS + "test_a_parent_that_dies_before_its_turn_leaves_the_one_before_it",
     ),
     Mutant(
         "a lock that all ranks share is imported ahead",

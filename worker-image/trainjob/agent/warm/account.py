@@ -8,6 +8,9 @@ from typing import Callable, List, Optional, Sequence
 
 from trainjob_api.contract import ForksReport
 
+SHOWN = 64
+"""Packages that are told."""
+
 
 class Account:
     """One per agent."""
@@ -52,7 +55,16 @@ class Account:
         self.standing = why
         self.say(why)
 
-    def report(self, learned: Sequence[str]) -> ForksReport:
-        """For status. `learned`: packages that are imported ahead since the script imported them."""
+    def report(self, learned: Sequence[str], modules: str) -> ForksReport:
+        """For status. `learned`: packages that are imported ahead since the script imported them; `modules`: what of
+        them others would import.
+        """
         why = self.standing or self._why or "no fork was ready in time"
-        return {"ranks": self.forked, "why": why if self._plainly else None, "learned": list(learned)}
+        report: ForksReport = {
+            "ranks": self.forked,
+            "why": why if self._plainly else None,
+            "learned": list(learned[:SHOWN]),
+        }
+        if modules:
+            report["modules"] = modules
+        return report

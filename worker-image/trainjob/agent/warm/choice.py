@@ -85,6 +85,7 @@ ROOM = 512 << 20
 """Bytes that a worker must have left: what the parent needs that imports torch, which its first rank would as well."""
 ROOM_TO_LEARN = 1536 << 20
 """Beside ranks that train; two parents are there for a while."""
+OUT_OF_MEMORY = "this job was out of memory, and the process that is forked from takes some"
 
 
 class Plan(NamedTuple):

@@ -40,6 +40,7 @@ class WarmParent:
 
     def __init__(self, reaper: Reaper, log: str, say: Callable[[str], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._made = self._loop.time()
         self._reaper = reaper
         self._log = log
         self._say = say
@@ -70,6 +71,16 @@ class WarmParent:
     def lives(self) -> bool:
         """It is importing, or can be forked."""
         return self._line is not None
+
+    @property
+    def can_fork(self) -> bool:
+        """It has imported all, and was not refused."""
+        return self.ready.done() and not self.ready.cancelled() and self.ready.result()
+
+    @property
+    def age_s(self) -> float:
+        """Since it was made."""
+        return self._loop.time() - self._made
 
     def lacks(self, plan: Plan) -> bool:
         """Whether it was not asked to import all of that."""

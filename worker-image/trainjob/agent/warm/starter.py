@@ -12,32 +12,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, Optional, Sequence
 
 from trainjob.agent.config import KeptParent
 from trainjob.agent.processes import accelerators, memory
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.processes.starter import PlainStarter
-from trainjob.agent.warm import choice
+from trainjob.agent.warm import choice, gates
 from trainjob.agent.warm.account import Account
 from trainjob.agent.warm.gate import Gate
-from trainjob.agent.warm.learning import SHOWN, Learner
+from trainjob.agent.warm.gates import Gates
+from trainjob.agent.warm.learning import Learner
 from trainjob.agent.warm.making import NOTHING, CannotMake, Maker, Source
 from trainjob.agent.warm.parent import WarmParent
 from trainjob.agent.warm.stores import Stores
 from trainjob_api import contract
 from trainjob_api.contract import ForksReport
-from trainjob_api.warm_messages import Order
 
 PATIENCE_S = 60.0
 """From the parent's start: how long ranks wait for it."""
 SPARE_S = 1.0
 """From a start until the forks of the next one are made: the first steps need the processor more."""
-GATE_S = 5.0
-"""From the request: how long they wait for forks of it."""
-
-OUT_OF_MEMORY = "this job was out of memory, and the process that is forked from takes some"
 
 
 class WarmStarter:
@@ -69,18 +65,14 @@ class WarmStarter:
         self._plain = PlainStarter()
         self._parent: Optional[WarmParent] = None
         self._maker = Maker(reaper, self._words, wish, modules, log, self._account.say, kept)
-        self._learner: Optional[Learner] = None
-        if learn and modules is None:
-            self._learner = Learner(learn, self._make, self._swap_in, console.say)
-        self._learned: Optional[WarmParent] = None
-        """It takes the other's place when nothing is being started."""
+        may_learn, path = self._maker.reading.may_learn, learn if modules is None else ""
+        self._learner = Learner(path, may_learn, self._make, self._swap_in, console.say)
         self._starting = False
         """An attempt has begun whose ranks are not started yet: its gates are there, or made."""
         self._doubt: Optional[str] = None
         """Why the ranks of this attempt are not forked, by what their script says."""
-        self._began = 0.0
         self._environ: Dict[str, str] = {}
-        self._gates: List[Gate] = []
+        self._gates = Gates()
         self._count = 0
         """Ranks of an attempt here."""
         self._patience: Optional[asyncio.TimerHandle] = None
@@ -100,11 +92,7 @@ class WarmStarter:
     def warming(self) -> bool:
         """The parent is being made, and is still waited for."""
         parent = self._parent
-        return parent is not None and not parent.ready.done() and self._left() > 0
-
-    def _left(self) -> float:
-        """Seconds that ranks would wait for it."""
-        return self._began + PATIENCE_S - asyncio.get_running_loop().time()
+        return parent is not None and not parent.ready.done() and parent.age_s < PATIENCE_S
 
     @property
     def forked(self) -> int:
@@ -140,16 +128,11 @@ class WarmStarter:
         if local_world_size != self._local_world_size:
             self._local_world_size = local_world_size
             self._renew()
-        self._gates = [gate for gate in self._gates if not gate.waits.done() or gate.stands]
+        self._gates.sift(come=True)
         if self._parent is not None and not self._parent.lives:
             self._parent_lost(self._parent)
-        if self._parent is None or not _is_true(self._parent.ready):
-            return
-        while len(self._gates) < count and self._parent is not None:
-            gate = self._forked_from(self._parent)
-            if gate is None:
-                return
-            self._gates.append(gate)
+        if self._parent is not None and self._parent.can_fork:
+            self._gates.fill(count, self._parent)
 
     async def prepare(self, count: int) -> None:
         """Wait for the parent and its gates, as long as that is worth while. May be cancelled."""
@@ -167,26 +150,16 @@ class WarmStarter:
         if self._parent is not parent and self._parent is not None:
             # The one before died. That one is for the next start: this one has waited enough.
             return
-        waiting = [gate.waits for gate in self._gates if not gate.waits.done()]
-        if waiting:
-            await asyncio.wait(waiting, timeout=GATE_S)
+        await self._gates.stand()
 
     async def single(self, module: str) -> Optional[Gate]:
         """A fork for something else than a rank, of a parent that has imported this; None: there is none. May be
         cancelled.
         """
         parent = await self._awaited() if self._maker.reading.doubt() is None else None
-        if parent is None or not _is_true(parent.ready) or module not in parent.modules:
+        if parent is None or not parent.can_fork or module not in parent.modules:
             return None
-        gate = self._forked_from(parent)
-        if gate is None:
-            return None
-        try:
-            await asyncio.wait([gate.waits], timeout=GATE_S)
-        finally:
-            if not gate.stands:
-                gate.drop()
-        return gate if gate.stands else None
+        return await gates.single(parent)
 
     async def _for_store(self, module: str) -> Optional[Gate]:
         why = self._maker.reading.serves()
@@ -199,7 +172,7 @@ class WarmStarter:
         """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""
         parent = self._parent
         if parent is not None and not parent.ready.done():
-            await asyncio.wait([parent.ready], timeout=max(self._left(), 0))
+            await asyncio.wait([parent.ready], timeout=max(PATIENCE_S - parent.age_s, 0))
             if not parent.ready.done():
                 self._account.say(f"the warm parent has not imported everything after {PATIENCE_S:g} s")
         return parent
@@ -226,11 +199,7 @@ class WarmStarter:
 
     def report(self) -> ForksReport:
         """How the ranks of this attempt were started, for status."""
-        learner = self._learner
-        report = self._account.report(() if learner is None else learner.packages[:SHOWN])
-        if learner is not None and learner.modules:
-            report["modules"] = learner.modules
-        return report
+        return self._account.report(self._learner.packages, self._learner.modules)
 
     def _fork(self, argv: Sequence[str], env: Dict[str, str], output: int) -> Optional[int]:
         if self._doubt is not None:
@@ -241,14 +210,7 @@ class WarmStarter:
         if name is not None:
             self._account.say(f"{name} is another than the warm parent's, where it has been read")
             return None
-        at = list(argv).index("--") + 1
-        order = Order(tuple(argv), tuple(argv[at:]), env, self._maker.reading.script.front())
-        while self._gates:
-            gate = self._gates.pop(0)
-            if gate.go(order, output):
-                return gate.pid
-            gate.drop()
-        return None
+        return self._gates.go(argv, env, self._maker.reading.script.front(), output)
 
     def spare_memory(self) -> None:
         """The job was out of memory: what a parent and its forks take is the ranks' from now on, unless forks are
@@ -257,7 +219,7 @@ class WarmStarter:
         if self._wish == contract.PREFORK_AUTO and self._account.standing is None:
             self._drop()
             self.stores.close()
-            self._account.give_up(OUT_OF_MEMORY)
+            self._account.give_up(choice.OUT_OF_MEMORY)
 
     def close(self) -> None:
         """No parent, no gate."""
@@ -269,15 +231,11 @@ class WarmStarter:
         self._maker.close()
 
     def _drop(self) -> None:
-        for gate in self._gates:
-            gate.drop()
-        self._gates = []
-        for parent in (self._parent, self._learned):
-            if parent is not None:
-                parent.close()
-        self._parent = self._learned = None
-        if self._learner is not None:
-            self._learner.drop()
+        self._gates.drop()
+        if self._parent is not None:
+            self._parent.close()
+        self._parent = None
+        self._learner.drop()
 
     # -- the parent ----------------------------------------------------------------------------------------------------
 
@@ -289,19 +247,14 @@ class WarmStarter:
         self._begin_parent()
 
     def _begin_parent(self) -> None:
-        learner = self._learner
-        source = NOTHING if learner is None else learner.source
-        if source != NOTHING and not self._maker.reading.may_learn():
-            source = NOTHING
         try:
-            parent = self._make(source)
+            parent = self._make(self._learner.source())
         except CannotMake as error:
             self._give_up(str(error))
             return
         if parent is None:
             return
         self._parent, self._environ = parent, parent.environ
-        self._began = asyncio.get_running_loop().time()
         parent.ready.add_done_callback(lambda ready: self._is_ready(parent))
         if self._patience is not None:
             self._patience.cancel()
@@ -315,7 +268,7 @@ class WarmStarter:
     def _enough(self, parent: WarmParent) -> None:
         if parent is not self._parent or parent.ready.done():
             return
-        if parent.learns and self._learner is not None:
+        if parent.learns:
             parent.why = f"the imports are not done after {PATIENCE_S:g} s"
             parent.close()  # another comes, without what others have named: it is not waited for here in vain again
         else:
@@ -327,18 +280,15 @@ class WarmStarter:
             self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
         if self._parent is parent and not parent.lives:
             self._parent_lost(parent)
-        elif self._parent is parent and parent.learns and self._learner is not None:
+        elif self._parent is parent and parent.learns:
             self._learner.is_there(parent)
         if not self.warming:
             self._on_warm()
 
     def _parent_lost(self, parent: WarmParent) -> None:
         self._parent = None
-        for gate in self._gates:
-            if not gate.stands:
-                gate.drop()
-        self._gates = [gate for gate in self._gates if gate.stands]
-        if parent.learns and not _is_true(parent.ready) and parent.starved is None and self._learner is not None:
+        self._gates.sift(come=False)
+        if parent.learns and not parent.can_fork and parent.starved is None:
             self._learner.failed(parent)
             self._begin_parent()
             return
@@ -349,12 +299,6 @@ class WarmStarter:
             self._console.say(f"the warm parent died: {parent.why}. Another one is made")
             self._begin_parent()
 
-    def _forked_from(self, parent: WarmParent) -> Optional[Gate]:
-        try:
-            return parent.fork()
-        except OSError:
-            return None  # no descriptors left, for the moment
-
     def _give_up(self, why: str) -> None:
         self._parent = None
         self._account.give_up(why)
@@ -364,50 +308,41 @@ class WarmStarter:
     @property
     def asks(self) -> str:
         """Where the first rank of an attempt is to list what its script has imported; empty: nobody asks."""
-        return self._learner.asks if self._learner is not None and self._may_learn() else ""
+        return "" if self._parent is None else self._learner.asks
+
+    def learn(self) -> None:
+        """A rank has made its first step, and may have listed it."""
+        if self._parent is not None:
+            self._learner.learn()
 
     def hear(self, learned: str) -> None:
         """What other agents of the job have learned, as the operator passes it on: a parent imports it from its start,
         or another one beside it.
         """
-        learner, before = self._learner, self._parent
-        if learner is None or self._account.standing is not None:
-            return
-        is_news = learner.hear(learned, () if before is None else before.modules)
-        if before is None or not is_news or not self._may_learn():
+        before = self._parent
+        there = () if before is None else before.modules
+        if self._account.standing is not None or not self._learner.hear(learned, there) or before is None:
             return  # one that begins later has it, where that may be
         if before.ready.done():
-            learner.follow_up()
-        else:
+            self._learner.follow_up()
+        elif self._learner.source() != NOTHING:
             before.close()
             self._begin_parent()
 
-    def learn(self) -> None:
-        """A rank has made its first step, and may have listed it."""
-        if self._learner is not None and self._may_learn():
-            self._learner.learn()
-
-    def _may_learn(self) -> bool:
-        return self._parent is not None and self._maker.reading.may_learn()
-
-    def _swap_in(self, parent: WarmParent) -> None:
-        """It has learned: the next start is from it, but not one that has begun, for which all is there."""
-        self._learned = parent
-        if not self._starting:
-            count = len(self._gates)
-            self._take_learned()
-            self._have_gates(count, self._local_world_size)
+    def _swap_in(self) -> None:
+        """A parent has learned: the next start is from it, but not one that has begun, for which all is there."""
+        if self._starting:
+            return
+        has_gates = bool(self._gates)
+        self._take_learned()
+        if has_gates:  # else they come in a moment
+            self._have_gates(self._count, self._local_world_size)
 
     def _take_learned(self) -> None:
-        parent, before = self._learned, self._parent
+        before, parent = self._parent, self._learner.take()
         if parent is None:
             return
-        for gate in self._gates:
-            gate.drop()
-        self._learned, self._gates, self._parent, self._environ = None, [], parent, parent.environ
+        self._gates.drop()
+        self._parent, self._environ = parent, parent.environ
         if before is not None:
             before.close()
-
-
-def _is_true(future: asyncio.Future[bool]) -> bool:
-    return future.done() and not future.cancelled() and future.result()

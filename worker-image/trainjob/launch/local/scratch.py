@@ -1,8 +1,9 @@
 """The private folder of one local job: payload, token, and a folder for each pod.
 
 Made by `local.py`, removed at the job's end by the launcher, or by the last orphaned agent (`pod.py`) when the launcher
-was killed. Whether anyone still lives in it is told by a file lock that launcher and agents share. Standard library
-only.
+was killed; where that had no agent yet, by the process of which they were to be started (`kept.shared`), which becomes
+`python -m` this module. Whether anyone still lives in it is told by a file lock that launcher and agents share.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import glob
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -119,3 +121,7 @@ def _remove_abandoned(path: str) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+if __name__ == "__main__":
+    _remove_abandoned(sys.argv[1])

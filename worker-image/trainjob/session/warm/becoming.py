@@ -27,7 +27,7 @@ from typing import (
 )
 
 from trainjob.session import imported
-from trainjob.session.warm import places, title
+from trainjob.session.warm import offsets, places, title
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
@@ -75,7 +75,10 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
 
 
 def renew() -> None:
-    """What a process has for itself, and a fork has of its parent. At the gate, which is long before the order."""
+    """What a process has for itself, and a fork has of its parent. At the gate, which is long before the order. Raises
+    OSError.
+    """
+    offsets.have_own()
     _forget()
     _reseed()
     imported.ahead = frozenset(sys.modules)

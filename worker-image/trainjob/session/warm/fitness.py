@@ -168,7 +168,7 @@ def _fds() -> Dict[int, str]:
 
 
 def _is_shared(fd: int, target: str) -> bool:
-    """Whether forks that have it too would disturb each other: anything but a file that is read."""
+    """Whether forks that have it too would disturb each other: anything but a file that is read (`offsets`)."""
     try:
         mode = os.fstat(fd).st_mode
     except OSError:

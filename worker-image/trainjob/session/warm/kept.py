@@ -78,6 +78,8 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     while True:
         line = _caller(listener, min(until, unknown), keep.owner)
         if line is None:
+            if keep.after_owner and _is_orphan(keep.owner):
+                _clear_up(keep.after_owner, environ)
             _leave(keep, "its time is over" if now() >= until else "nobody knows of it")
         word, unknown = _heard(line), until
         if isinstance(word, Stay):
@@ -173,6 +175,20 @@ def _caller(listener: socket.socket, until: float, owner: int) -> Optional[socke
             line.settimeout(HEAR_S)
             return line
         line.close()
+
+
+def _is_orphan(owner: int) -> bool:
+    poll = select.poll()
+    poll.register(owner, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _clear_up(words: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Nobody else may be there who would: agents that had not begun have not."""
+    try:
+        os.execve(words[0], list(words), environ)
+    except OSError:
+        os._exit(1)  # the next launcher does
 
 
 def _reap() -> None:

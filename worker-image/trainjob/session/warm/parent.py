@@ -118,7 +118,10 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         own = socket.socket(fileno=fds[0])
         if _forked():
             line.close()
-            becoming.renew()
+            try:
+                becoming.renew()
+            except OSError:
+                os._exit(1)  # its rank starts plainly
             order, output = gate.wait(own, agent)
             return becoming.become(order, output, own, grown.ahead, folder)
         own.close()

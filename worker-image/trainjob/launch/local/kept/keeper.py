@@ -101,13 +101,14 @@ class Keeper:
         folder = note.folder(make=True)
         with note.locked(folder):
             old, learned = note.find(), self._learned(wish)
-            fits = old is not None and likeness.why_not(old, wish) is None
+            is_silent = old is not None and old.id == self._silent
+            fits = old is not None and not is_silent and likeness.why_not(old, wish) is None
             if old is not None and fits and not learned and _stays(old, seconds):
                 return None
             if old is not None:
                 # Of one that was of no use the job has learned everything itself.
                 learned = (*old.learned, *learned) if learned and fits and old.script == wish.script else learned
-                _end(old)
+                _end(old, hears=not is_silent)
             _begin(folder, wish, seconds, learned)
         return None
 
@@ -197,8 +198,11 @@ def _stays(kept: Note, seconds: float) -> bool:
     return True
 
 
-def _end(kept: Note) -> None:
+def _end(kept: Note, *, hears: bool = True) -> None:
+    """`hears`: it is not known to be silent."""
     try:
+        if not hears:
+            raise line.NoAnswer
         line.ask(note.door(kept), Leave(), line.LEAVE_S)
     except OSError:
         # It imports, or is out of order: nothing that it holds is needed.

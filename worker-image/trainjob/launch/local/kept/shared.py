@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from trainjob.agent.warm.script import folder_of
+from trainjob.launch.local import scratch
 from trainjob.launch.local.kept import line, making, note
 from trainjob.launch.local.kept.child import KeptChild
 from trainjob.launch.local.kept.door import Door
@@ -111,6 +112,7 @@ class Shared:
             optional=plan.optional,
             tmp=self._tmp,
             owner=self._owner,
+            after_owner=(sys.executable, "-P", "-m", scratch.__name__, self._folder),
         )
         process, door = making.start(keep, environ, wish.working_dir, self._log, [self._owner], wish.flags)
         try:
