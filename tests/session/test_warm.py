@@ -244,7 +244,7 @@ def test_each_rank_has_its_own_place_in_a_file_that_a_library_reads(tmp_path: Pa
     (tmp_path / "libraries" / "words").write_bytes(b"one two three")
     (tmp_path / "libraries" / "gone").write_bytes(b"also")
     (tmp_path / "libraries" / "ahead.py").write_text(
-        "import os\nfolder = os.path.dirname(__file__)\nwords, gone = (os.open(os.path.join(folder, name), os.O_RDONLY)"
+        "import os\nfolder = os.path.dirname(__file__)\nwords, gone = (os.open(os.path.join(folder, name), os.O_NOFOLLOW)"
         " for name in ('words', 'gone'))\nos.set_inheritable(gone, True)\nos.read(words, 4)\n"
         "os.unlink(os.path.join(folder, 'gone'))\n"
     )

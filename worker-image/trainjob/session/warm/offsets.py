@@ -27,7 +27,9 @@ def _is_read(fd: int) -> bool:
 
 
 def _reopen(fd: int) -> None:
-    new = os.open(f"/proc/self/fd/{fd}", fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_CLOEXEC)
+    # What it is opened by is a link, whatever it was opened by before.
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NOFOLLOW
+    new = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
     try:
         os.lseek(new, os.lseek(fd, 0, os.SEEK_CUR), os.SEEK_SET)
         os.dup2(new, fd, inheritable=os.get_inheritable(fd))
