@@ -329,4 +329,32 @@ MUTANTS = (
         "    # whoever is to go",
         "tests/core/test_drains.py::test_all_workers_of_a_node_that_goes_are_replaced_at_once",
     ),
+    Mutant(
+        "who is not heard denies that training is over",
+        FOLDER + "**/verdict.py",
+        " or (pod is not None and says_nothing(turn, pod))",
+        "",
+        "tests/core/test_verdict.py::test_a_deadline_while_no_worker_is_heard_waits_for_a_look_too",
+    ),
+    Mutant(
+        "who is heard is asked again whether training is over",
+        FOLDER + "**/verdict.py",
+        " or (pod is not None and says_nothing(turn, pod))",
+        " or pod is not None",
+        "tests/core/test_verdict.py::test_a_deadline_while_one_worker_is_heard_that_trains_is_one_at_once",
+    ),
+    Mutant(
+        "what every node would refuse is one node's refusal",
+        FOLDER + "**/rejections.py",
+        "    return reason in _WORDS or reason.startswith(_NO_ROOM)",
+        "    return True",
+        "tests/core/test_lifecycle.py::test_a_pod_that_no_node_would_take_counts",
+    ),
+    Mutant(
+        "a node that took no pod is asked again",
+        FOLDER + "**/pod_ends.py",
+        "        agents_own=pod.exit_code in turn.kind.agent_exits,\n        avoid_node=reason == contract.REASON_NODE_REFUSED,\n",
+        "        agents_own=pod.exit_code in turn.kind.agent_exits,\n",
+        "tests/core/test_lifecycle.py::test_a_pod_that_its_kubelet_does_not_take_costs_no_failure_and_goes_elsewhere",
+    ),
 )

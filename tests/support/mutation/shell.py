@@ -364,4 +364,25 @@ MUTANTS = (
         "        if False:\n",
         "tests/shell/test_coordinator.py::test_that_a_silent_agent_speaks_again_is_news_though_it_says_nothing_new",
     ),
+    Mutant(
+        "a look at the job that bore the name before is one at the job",
+        FOLDER + "**/roster.py",
+        "            if known.job.metadata.uid != job.metadata.uid:\n                return False\n",
+        "",
+        "tests/shell/test_coordinator.py::test_a_look_at_the_job_that_bore_the_name_before_sends_nobody_home",
+    ),
+    Mutant(
+        "an older state of a job that is made anew is a newer one",
+        FOLDER + "cluster.py",
+        "    return int(job.metadata.resource_version)",
+        "    return job.metadata.uid == than.metadata.uid and int(job.metadata.resource_version)",
+        "tests/shell/test_coordinator.py::test_a_look_at_the_job_that_bore_the_name_before_sends_nobody_home",
+    ),
+    Mutant(
+        "what was refused to one job holds up the next of its name",
+        FOLDER + "**/look.py",
+        "        self._remembered.meet(key, sight.job.metadata.uid)\n",
+        "",
+        "tests/sim/test_made_anew.py::test_what_was_refused_to_the_job_before_is_tried_at_once",
+    ),
 )
