@@ -24,7 +24,7 @@ from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.agents.routing import NoRoute, point_here
 from trainjob_operator.clock import SystemClock
-from trainjob_operator.cluster import ClusterError, NotFound, Unavailable
+from trainjob_operator.cluster import ClusterError, Unavailable
 from trainjob_operator.core.model import Installation
 from trainjob_operator.k8s.bridge import Ears
 from trainjob_operator.k8s.claims import Claims
@@ -165,7 +165,7 @@ class Operator:
         version = await _patiently(lambda: api.get("/version"))
         if not await _patiently(lambda: knows_trainjobs(api)):
             raise CannotRun(NO_CRD)
-        dropped = await _patiently(lambda: fields_not_served(api), NotFound)
+        dropped = await _patiently(lambda: fields_not_served(api))
         if dropped:
             raise CannotRun(OLD_CRD.format(", ".join(dropped)))
         settings = self._settings
@@ -306,17 +306,15 @@ def restart_rules(version: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= RESTART_RULES_SINCE
 
 
-async def _patiently(call: Callable[[], Awaitable[T]], *passing: type[ClusterError]) -> T:
-    """Try again while the API server does not answer (or with an error that passes), for API_PATIENCE_S. Raises the
-    last error.
-    """
+async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Try again while the API server does not answer, for API_PATIENCE_S. Raises the last error."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + API_PATIENCE_S
     while True:
         try:
             return await call()
         except ClusterError as error:
-            if not isinstance(error, (Unavailable, *passing)) or loop.time() + API_RETRY_S > ends:
+            if not isinstance(error, Unavailable) or loop.time() + API_RETRY_S > ends:
                 raise
         await asyncio.sleep(API_RETRY_S)
 

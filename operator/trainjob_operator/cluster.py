@@ -27,7 +27,7 @@ class ClusterError(Exception):
 
 
 class NotFound(ClusterError):
-    """404: the object is not there."""
+    """404 in the API's words: the object is not there."""
 
 
 class Conflict(ClusterError):
@@ -44,6 +44,12 @@ class Unavailable(ClusterError):
     def __init__(self, text: str, retry_after_s: float = 0.0) -> None:
         super().__init__(text)
         self.retry_after_s = retry_after_s
+
+
+class NotServed(Unavailable):
+    """404 that names no object: the API server does not serve the kind (yet), or something in front of it answers. It
+    says of no object that it is gone.
+    """
 
 
 def is_older(job: TrainJob, than: TrainJob) -> bool:

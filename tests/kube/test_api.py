@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from cluster.ports import free_port
 from support.apiserver import on_apiserver
 from support.kube_world import frozen
 from support.trainjobs import document
-from trainjob_operator.cluster import ClusterError, Conflict, NotFound, Rejected, Unavailable
+from trainjob_operator.cluster import ClusterError, Conflict, NotFound, NotServed, Rejected, Unavailable
 from trainjob_operator.k8s import kubeapi
 from trainjob_operator.k8s.kubeapi import Api, Expired
 
@@ -75,8 +76,10 @@ def test_refusals_carry_the_servers_words(apiserver: ApiServer, api_namespace: s
                 await api.create(jobs, document({"spec.template.spec.restartPolicy": "Always"}))
             with pytest.raises(Rejected, match="Invalid value"):
                 await api.create(path, config_map("Not A Name"))
-            with pytest.raises(NotFound):
+            with pytest.raises(NotServed):
                 await api.get("/apis/trainjob.dev/v9/trainjobs")
+            with pytest.raises(NotFound):
+                await api.get(f"{path}/nobody")
 
     asyncio.run(main())
 
@@ -255,7 +258,7 @@ def test_what_the_servers_clock_shows_is_known_from_its_answers(tmp_path: Path, 
     async def main() -> None:
         async with answering(tmp_path, reply(status, "{}", "Fri, 25 Nov 2050 22:00:00 GMT")) as api:
             assert api.shows() is None
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(NotServed):
                 await api.get("/api/v1/pods")
             first, then = api.shows(), datetime(2050, 11, 25, 22, tzinfo=UTC)
             await asyncio.sleep(0.01)
@@ -271,7 +274,6 @@ def test_what_the_servers_clock_shows_is_known_from_its_answers(tmp_path: Path, 
         (400, Rejected),
         (401, Unavailable),
         (403, Rejected),
-        (404, NotFound),
         (405, Rejected),
         (409, Conflict),
         (410, Expired),
@@ -287,6 +289,31 @@ def test_what_a_status_becomes(tmp_path: Path, status: int, kind: type[ClusterEr
     error = answered(tmp_path, reply(status, '{"kind": "Status", "message": "quota exceeded: pods"}'))
     assert type(error) is kind
     assert status == 401 or "quota exceeded: pods" in str(error)
+
+
+def status_of(details: dict[str, str]) -> str:
+    return json.dumps({"kind": "Status", "message": "it is not here", "reason": "NotFound", "details": details})
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (status_of({"name": "digits", "group": "trainjob.dev", "kind": "trainjobs"}), NotFound),
+        (status_of({}), NotServed),
+        ("404 page not found\n", NotServed),
+        ("<html><h1>404 Not Found</h1>nginx</html>", NotServed),
+        ("{}", NotServed),
+        ('{"details": "none"}', NotServed),
+        ("", NotServed),
+    ],
+    ids=["an object", "a kind that is not served", "a path that is not", "a proxy", "no Status", "odd", "no words"],
+)
+def test_only_what_names_an_object_says_that_it_is_gone(tmp_path: Path, body: str, kind: type[ClusterError]) -> None:
+    """Agents of a job that is gone are sent home."""
+    error = answered(tmp_path, reply(404, body))
+    assert type(error) is kind and (kind is NotFound) != isinstance(error, Unavailable)
+    if kind is NotServed:
+        assert "POST /api/v1/namespaces/x/pods: 404" in str(error)
 
 
 @pytest.mark.parametrize(

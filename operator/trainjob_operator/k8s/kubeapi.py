@@ -27,7 +27,7 @@ from kubernetes.aio.config import ConfigException, load_kube_config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from trainjob_api import contract
-from trainjob_operator.cluster import ClusterError, Conflict, Manifest, NotFound, Rejected, Unavailable
+from trainjob_operator.cluster import ClusterError, Conflict, Manifest, NotFound, NotServed, Rejected, Unavailable
 from trainjob_operator.k8s.lean import without_managed_fields
 
 TIMEOUT_S = 30.0
@@ -312,7 +312,12 @@ def _refusal(method: str, path: str, status: int, content: bytes, retry_after: s
     """The error of an HTTP status; its text is the API's own where there is one."""
     said = _message(content)
     if status == 404:
-        return NotFound(said or f"{method} {path}: not found")
+        if _names_an_object(content):
+            return NotFound(said or f"{method} {path}: not found")
+        return NotServed(
+            f"{method} {path}: 404, and no word of an object: the API server does not serve that path, or something "
+            f"between here and it answers in its place: {said!r:.200}"
+        )
     if status == 409:
         return Conflict(said or f"{method} {path}: conflict")
     if status == 401:
@@ -332,11 +337,22 @@ def _seconds(retry_after: str) -> float:
     return min(float(wished), RETRY_AFTER_MOST_S) if wished.isascii() and wished.isdigit() else 0.0
 
 
+def _names_an_object(content: bytes) -> bool:
+    """Whether a Status says what is missing. Of a path that is not served it does not, and a proxy sends none."""
+    details = _status_object(content).get("details")
+    return isinstance(details, dict) and bool(details.get("name"))
+
+
 def _message(content: bytes) -> str:
     """`message` of a Status object; other text is taken as it is."""
+    return str(_status_object(content, otherwise="message").get("message") or "")
+
+
+def _status_object(content: bytes, otherwise: str = "") -> Manifest:
+    """`otherwise`: the field that other text is."""
     text = content.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
     except ValueError:
-        return text[:400]
-    return str(document.get("message") or "") if isinstance(document, dict) else ""
+        return {otherwise: text[:400]}
+    return document if isinstance(document, dict) else {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob_api import contract
 from trainjob_api.schema import object_schema
-from trainjob_operator.cluster import NotFound
+from trainjob_operator.cluster import NotServed
 from trainjob_operator.k8s.kubeapi import Api
 
 _PATH = f"/openapi/v3/apis/{contract.API_VERSION}"
@@ -26,7 +26,7 @@ async def knows_trainjobs(api: Api) -> bool:
     """Whether the CustomResourceDefinition is there and served. Raises ClusterError."""
     try:
         found = await api.get(f"/apis/{contract.API_VERSION}")
-    except NotFound:
+    except NotServed:
         return False
     return contract.PLURAL in {resource.get("name") for resource in found.get("resources") or ()}
 
@@ -34,7 +34,7 @@ async def knows_trainjobs(api: Api) -> bool:
 async def fields_not_served(api: Api) -> list[str]:
     """Paths of fields, such as `status.reason`, that this version uses and the server would drop. Raises ClusterError.
 
-    The server publishes a schema a moment after its CRD came: NotFound until then.
+    The server publishes a schema a moment after its CRD came: NotServed until then.
     """
     schemas = (await api.get(_PATH)).get("components", {}).get("schemas", {})
     served: Schema = next((schema for schema in schemas.values() if _is_ours(schema)), {})
