@@ -131,9 +131,9 @@ def test_it_is_up_with_little_work_and_small(tmp_path: Path) -> None:
         rig.wait(lambda: rig.running(0))
         status = Path(f"/proc/{rig.agents[0].process.pid}/status").read_text()
         (rss,) = [int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS")]
-        rig.coordinator.reports.clear()
         rig.agents[0].process.kill()
         rig.exit_code(0)
+        rig.coordinator.forget(0)
         rig.start(0)
         rig.wait(lambda: rig.coordinator.reports)
         took = cpu_s(rig.agents[0].process.pid)

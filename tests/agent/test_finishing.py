@@ -60,7 +60,7 @@ def test_an_agent_that_was_started_anew_stores_what_the_one_before_had_acknowled
         for slot in range(agents):
             rig.agents[slot].process.kill()
             rig.exit_code(slot)
-            rig.coordinator.reports.pop(slot)
+            rig.coordinator.forget(slot)
             rig.coordinator.instructions.pop(slot, None)
         store.unlink()
         away.rename(store)

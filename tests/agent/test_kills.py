@@ -200,7 +200,7 @@ def kill(rig: Rig, victim: str, child: int) -> None:
     if victim != "storage child":
         rig.agents[0].process.kill()
         rig.exit_code(0)
-        rig.coordinator.reports.pop(0)
+        rig.coordinator.forget(0)
     if victim == "pod":
         shutil.rmtree(rig.work_dir(0))
 
@@ -291,7 +291,7 @@ def test_an_agent_killed_in_its_staging_area_loses_nothing_that_was_acknowledged
         rig.agents[slot].process.kill()
         rig.exit_code(slot)
         acknowledged = min(max(notes(rig, rank, "saved"), default=0) for rank in (0, 1))
-        rig.coordinator.reports.pop(slot)
+        rig.coordinator.forget(slot)
         rig.start(slot)
         rig.run(2, [0, 1])
         rig.wait(rig.completed, "completed")

@@ -126,7 +126,7 @@ def drive(folder: Path, plan: OsFaults, *, staging_goes: bool = False) -> str:
             )
             if agent.poll() is not None:
                 assert agent.poll() in OURS - {0}, f"{plan}: exit code {agent.poll()}\n{rig.everything()}"
-                rig.coordinator.reports.clear()
+                rig.coordinator.forget(*rig.coordinator.reports)
                 rig.start(0, {} if failing else {os_faults._ENV: "null"})
             elif rig.ended(0, attempt=attempt) and not rig.completed():
                 end = rig.rank(0)

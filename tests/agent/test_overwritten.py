@@ -104,5 +104,5 @@ def new_pod(rig: Rig) -> None:
     rig.agents[0].process.kill()
     rig.exit_code(0)
     shutil.rmtree(rig.work_dir(0))
-    rig.coordinator.reports.pop(0)
+    rig.coordinator.forget(0)
     rig.start(0)

@@ -117,7 +117,7 @@ def new_pod(rig: Rig, *slots: int) -> None:
         rig.agents[slot].process.kill()
         rig.exit_code(slot)
         shutil.rmtree(rig.work_dir(slot))
-        rig.coordinator.reports.pop(slot)
+        rig.coordinator.forget(slot)
         rig.start(slot)
 
 

@@ -141,7 +141,7 @@ def test_a_new_pod_restores_from_storage(tmp_path: Path) -> None:
         rig.agents[1].process.kill()
         rig.exit_code(1)
         shutil.rmtree(rig.work_dir(1))
-        rig.coordinator.reports.pop(1)
+        rig.coordinator.forget(1)
         rig.start(1)
         rig.run(2)
         rig.wait(rig.completed, "completed")
@@ -159,7 +159,7 @@ def test_a_damaged_checkpoint_ends_the_attempt_and_the_one_before_is_taken(tmp_p
             rig.agents[slot].process.kill()
             rig.exit_code(slot)
             shutil.rmtree(rig.work_dir(slot))
-            rig.coordinator.reports.pop(slot)
+            rig.coordinator.forget(slot)
         (store / "checkpoints/1-1-2/part-1").write_bytes(b"y")
         for slot in (0, 1):
             rig.start(slot)

@@ -41,6 +41,8 @@ class Coordinator:
         self.reports: dict[int, dict[str, Any]] = {}
         self.log: list[dict[str, Any]] = []
         self.instructions: dict[int, dict[str, Any]] = {}
+        self._dead: list[dict[str, Any]] = []
+        """The last reports of agents that are forgotten."""
         self.headers: dict[int, dict[str, str]] = {}
         self.transition = 1
         self._server: ThreadingHTTPServer | None = None
@@ -111,10 +113,23 @@ class Coordinator:
             self.instructions[slot] = instruction
             self.changed.notify_all()
 
+    def forget(self, *slots: int) -> None:
+        """Their agents are dead: what is still under way of their reports is no word of those that come after them."""
+        with self.changed:
+            self._dead += [self.reports.pop(slot) for slot in slots]
+
+    def _is_dead(self, report: dict[str, Any]) -> bool:
+        return any(
+            (report["slot"], report["address"]) == (dead["slot"], dead["address"]) and report["seq"] >= dead["seq"]
+            for dead in self._dead
+        )
+
     def answer(self, report: dict[str, Any]) -> dict[str, Any]:
         """Hold the poll until there is something to say."""
         slot, seq, server = report["slot"], (report["boot"], report["seq"]), self._server
         with self.changed:
+            if self._is_dead(report):
+                raise ConnectionAbortedError("nobody waits for the answer")
             last = self.reports.get(slot)
             if last is None or (last["boot"], last["seq"]) < seq:
                 self.reports[slot] = report
@@ -123,7 +138,7 @@ class Coordinator:
             deadline = time.monotonic() + HOLD_POLL_S
             while (
                 self._server is server
-                and self.reports[slot] is report
+                and self.reports.get(slot) is report
                 and report["acknowledged"] == self._word(slot)
                 and time.monotonic() < deadline
             ):
