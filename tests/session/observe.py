@@ -130,6 +130,7 @@ class Item:
 
 
 async def by_asyncio():
+    asyncio.get_running_loop().slow_callback_duration = 600  # else -X dev tells of a machine that is busy
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "print(7)", stdout=subprocess.PIPE)
     return (await process.communicate())[0].decode()
 
