@@ -220,17 +220,24 @@ def away(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(catalogue, "lineage_history", reads)
 
 
-def test_what_the_run_before_had_no_time_for_is_read_again_where_the_storage_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def after_an_end_in_haste(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, away_times: int
+) -> tuple[list[Any], Feed]:
+    """A first run of five reports, one of which was recorded, and a second of two: what its tracker is told, its feed."""
     told: list[Any] = []
     stored_run(tmp_path, 1, range(1, 6))
     stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
     old = Feed(Server(told), of_process(tmp_path))
     old.put(in_run(1, 1))
     old.end(None, LIMIT_S, closes=False)
-    away(monkeypatch, 3)
-    new = Feed(Server(told), of_process(tmp_path), retry_s=(0.001, 0.002))
+    away(monkeypatch, away_times)
+    return told, Feed(Server(told), of_process(tmp_path), retry_s=(0.001, 0.002))
+
+
+def test_what_the_run_before_had_no_time_for_is_read_again_where_the_storage_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told, new = after_an_end_in_haste(tmp_path, monkeypatch, away_times=3)
     for position in (6, 7):
         new.put(in_run(2, position))
     until(lambda: rows(told) == [(1, n) for n in range(1, 8)])
@@ -242,14 +249,7 @@ def test_what_the_run_before_had_no_time_for_is_read_again_where_the_storage_is_
 def test_a_storage_of_which_earlier_runs_alone_cannot_be_read_holds_nothing_back_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[Any] = []
-    stored_run(tmp_path, 1, range(1, 6))
-    stored_run(tmp_path, 2, range(6, 8), CheckpointId(1, 1, 5))
-    old = Feed(Server(told), of_process(tmp_path))
-    old.put(in_run(1, 1))
-    old.end(None, LIMIT_S, closes=False)
-    away(monkeypatch, 10**9)
-    new = Feed(Server(told), of_process(tmp_path), retry_s=(0.001, 0.002))
+    told, new = after_an_end_in_haste(tmp_path, monkeypatch, away_times=10**9)
     new.put(in_run(2, 6))
     until(lambda: rows(told) == [(1, 1), (1, 6)])
     new.end(None, LIMIT_S)
