@@ -310,9 +310,10 @@ def _no_answer(method: str, server: str, path: str, error: Exception, seconds: f
 
 def _refusal(method: str, path: str, status: int, content: bytes, retry_after: str = "") -> ClusterError:
     """The error of an HTTP status; its text is the API's own where there is one."""
-    said = _message(content)
+    answer = _said(content)
+    said = str(answer.get("message") or "")
     if status == 404:
-        if _names_an_object(content):
+        if _names_an_object(answer):
             return NotFound(said or f"{method} {path}: not found")
         return NotServed(
             f"{method} {path}: 404, and no word of an object: the API server does not serve that path, or something "
@@ -337,22 +338,17 @@ def _seconds(retry_after: str) -> float:
     return min(float(wished), RETRY_AFTER_MOST_S) if wished.isascii() and wished.isdigit() else 0.0
 
 
-def _names_an_object(content: bytes) -> bool:
+def _names_an_object(said: Manifest) -> bool:
     """Whether a Status says what is missing. Of a path that is not served it does not, and a proxy sends none."""
-    details = _status_object(content).get("details")
+    details = said.get("details")
     return isinstance(details, dict) and bool(details.get("name"))
 
 
-def _message(content: bytes) -> str:
-    """`message` of a Status object; other text is taken as it is."""
-    return str(_status_object(content, otherwise="message").get("message") or "")
-
-
-def _status_object(content: bytes, otherwise: str = "") -> Manifest:
-    """`otherwise`: the field that other text is."""
+def _said(content: bytes) -> Manifest:
+    """A Status object; of other text one that has it as its message."""
     text = content.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
     except ValueError:
-        return {otherwise: text[:400]}
+        return {"message": text[:400]}
     return document if isinstance(document, dict) else {}
