@@ -11,9 +11,9 @@ import pytest
 from support import kept_machine
 from support.patience import HANG_S
 from support.scenario import wait_until
-from trainjob.launch.local.kept import line, note
+from trainjob.launch.local.kept import line, making, note
 from trainjob_api import contract
-from trainjob_api.warm_messages import TO_KEPT, Take, Took, packet
+from trainjob_api.warm_messages import TO_KEPT, Done, Stay, Take, Took, packet
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,14 @@ class Machine(kept_machine.Machine):
     def sockets(self) -> list[Path]:
         return list(self.state.rglob("*.sock"))
 
+    def hears(self) -> None:
+        """Until the one that is kept answers: all its imports are done. It stays for ten minutes from now."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", str(self.state))
+            found = note.find()
+            assert found is not None
+            assert isinstance(line.ask(note.door(found), Stay(making.now() + 600), HANG_S), Done)
+
 
 @pytest.fixture
 def machine(tmp_path: Path):  # type: ignore[no-untyped-def]
@@ -64,9 +72,10 @@ def machine(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 
 def kept_once(machine: Machine, imports: int) -> None:
-    """One process is kept, and it has imported: by then the module was imported so often."""
+    """One process is kept, and it has imported all: by then the module was imported so often."""
     wait_until(lambda: machine.imports == imports)
     wait_until(lambda: len(machine.kept()) == 1)
+    machine.hears()
 
 
 def test_the_next_job_imports_nothing_and_ends_as_any(machine: Machine) -> None:
@@ -94,7 +103,7 @@ def test_what_was_edited_meanwhile_is_imported_again(machine: Machine) -> None:
     machine.write(22)
     code, out, err = machine.run("second")
     assert code == contract.CLI_OK and "rank 0 has 22" in out and "rank 1 has 22" in out
-    assert err.count("this start is cold") == 1 and "noting.py has changed since it was imported" in err
+    assert err.count("this start is cold") == 1 and "noting.py has changed since it was imported" in err, err
     kept_once(machine, 4)
     assert machine.kept() != [before]
     assert "rank 0 has 22" in machine.run("third")[1] and machine.imports == 4
