@@ -16,9 +16,10 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import prefork
+from support import prefork, whole_parse
 
 prefork.apply()
+whole_parse.apply()
 # Images of containers often forbid Python to keep compiled modules. Tests start thousands of processes: each would
 # compile ours again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
