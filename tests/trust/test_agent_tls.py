@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.ports import free_port
 from support.agent_rig import ROOT, Rig
 from support.oldest_python import oldest_python
 from support.trust import CoordinatorThread, MemoryApi
@@ -69,7 +70,7 @@ def test_an_agent_trains_under_a_real_coordinator_over_tls(tmp_path: Path) -> No
 def test_after_a_renewal_and_a_restart_of_the_operator_it_comes_back(tmp_path: Path) -> None:
     secret = MemoryApi()
     trust = new_trust(secret)
-    thread = CoordinatorThread(bearer("t"), trust)
+    thread = CoordinatorThread(bearer("t"), trust, free_port())
     with Rig(tmp_path, script=SCRIPT, agents=1, env=env(thread, trust, token_file(tmp_path))) as rig:
         thread.commit({0: rig.pod_uid(0)})
         synced(rig, thread)
@@ -86,7 +87,7 @@ def test_an_agent_that_runs_takes_the_installations_new_authority(tmp_path: Path
     """The Secret was lost, and the pod's annotation, which is a file here, says whom to believe now."""
     first, told = new_trust(), tmp_path / "ca.pem"
     told.write_text(first.ca_pem)
-    thread = CoordinatorThread(bearer("t"), first)
+    thread = CoordinatorThread(bearer("t"), first, free_port())
     variables = {**env(thread, first, token_file(tmp_path)), contract.ENV_COORDINATOR_CA_FILE: str(told)}
     with Rig(tmp_path, script=SCRIPT, agents=1, env=variables) as rig:
         thread.commit({0: rig.pod_uid(0)})

@@ -220,7 +220,7 @@ def full_for_a_while(struck: Cage, animal: Animal) -> Told:
             hold.unlink()
         if event.kind == "line" and NO_SPACE in event.text:
             refused.append(event.text)
-        if "all ranks have ended" in event.text:
+        if refused and "all ranks have ended" in event.text:  # which is said again and again
             filler.unlink(missing_ok=True)
 
     told = struck.run(struck.job_of(animal), listen)
