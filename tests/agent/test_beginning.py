@@ -29,7 +29,8 @@ def test_the_parts_of_a_start_come_in_their_order(tmp_path: Path) -> None:
             assert "group" not in begin, "the script has no process group"
         told = rig.report(0)["begin"]["told"]
         rig.run(2)
-        rig.wait(lambda: "first_step" in (rig.report(1).get("begin") or {}) and rig.report(1)["attempt"] == 2)
+        rig.wait(lambda: all(rig.report(slot)["attempt"] == 2 for slot in (0, 1)))
+        rig.wait(lambda: "first_step" in (rig.report(1)["begin"] or {}))
         assert rig.report(0)["begin"]["told"] > told
 
 

@@ -39,8 +39,10 @@ while True:
         os.replace("steps.new", "steps")
 """
 WISH = "20260101T000000.000000"
-KEEPS = entry(barriers__collectives__HOLD_S=10_000.0)
-"""At a boundary its ranks stay until the operator has spoken."""
+KEEPS = entry(barriers__collectives__HOLD_S=10_000.0, draining__ANSWER_S=10_000.0)
+"""Its ranks train on until the operator has answered, and at a boundary they stay until it has spoken: however long that
+takes on a busy machine.
+"""
 FOR_EVER = entry(draining__ANSWER_S=10_000.0, draining__RANKS_DRAIN_S=10_000.0, draining__DRAIN_S=10_000.0)
 """An agent that waits where it should not does so for longer than a test may last."""
 LONG = {"drain_s": 1000.0, "gone_s": 2000.0}
@@ -81,7 +83,7 @@ def test_the_ranks_reach_a_checkpoint_which_is_stored_before_the_agent_ends(
     tmp_path: Path, leaving: tuple[int, ...]
 ) -> None:
     store = tmp_path / "store"
-    with Draining(tmp_path, script=LOOP, storage=store) as rig:
+    with Draining(tmp_path, script=LOOP, storage=store, entry=KEEPS) as rig:
         rig.run(1)
         rig.trains_on()
         rig.terminate(*leaving)
@@ -130,7 +132,8 @@ def test_an_operator_that_starts_anew_meanwhile_ends_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["the operator ends the attempt", "the time is over", "it is taken back"])
 def test_ranks_that_came_to_no_checkpoint_are_told_to_stop_before_they_are_killed(tmp_path: Path, how: str) -> None:
-    with Draining(tmp_path, script=LOOP, agents=1, entry=entry(draining__LAST_RANKS_S=100.0)) as rig:
+    waits = entry(draining__ANSWER_S=10_000.0, draining__LAST_RANKS_S=100.0)
+    with Draining(tmp_path, script=LOOP, agents=1, entry=waits) as rig:
         rig.run(1)
         rig.trains_on()
         rig.terminate(0)

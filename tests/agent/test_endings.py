@@ -41,6 +41,7 @@ def test_sigterm_says_so_at_once_stores_what_is_staged_and_ends(tmp_path: Path) 
         rig.wait(lambda: rig.report(1)["draining"], "said so")
         assert (rig.exit_code(0), rig.exit_code(1)) == (contract.EXIT_REMOVED, contract.EXIT_REMOVED)
         assert (tmp_path / "store/checkpoints/1-1-1/.trainjob/manifest.json").exists()
+        rig.wait(lambda: rig.ended(0, 1), "their last words are heard")
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
         assert processes_with(str(rig.folder)) == []
 
@@ -161,5 +162,6 @@ def test_who_waits_for_a_rank_that_was_told_to_end_is_ended_without_a_traceback(
         assert rig.exit_code(1) == contract.EXIT_REMOVED
         rig.agents[0].process.send_signal(signal.SIGTERM)
         assert rig.exit_code(0) == contract.EXIT_REMOVED
+        rig.wait(lambda: rig.ended(0, 1), "their last words are heard")
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
         assert "Traceback" not in rig.text(0)

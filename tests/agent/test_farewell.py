@@ -138,10 +138,10 @@ def test_an_agent_that_nobody_hears_leaves_the_first_cause(tmp_path: Path) -> No
     with Rig(
         tmp_path,
         script=script,
-        entry=[*QUICK, "3"],
+        # Half a second alone without a rank is its end, once there is nobody to be heard: not before, while it starts.
+        entry=[*QUICK, f"0.5@{tmp_path / 'job' / 'go'}"],
         agents=1,
         env={TERMINATION_LOG: str(log), contract.ENV_PARENT_FD: ""},
-        # Half a second alone without a rank is its end: nothing is imported in between.
         spec={"prefork": contract.PREFORK_NEVER},
     ) as rig:
         rig.run(1)

@@ -22,14 +22,14 @@ QUICK = entry(
     processes__leaving__SAY_S=0.5,
     processes__leaving__IDLE_S=4.0,
     processes__leaving__LOOK_S=0.5,
-    processes__leaving__ENDING_S=5.0,
+    processes__leaving__ENDING_S=1.0,
 )
 """The agent, soon tired of ranks whose scripts have ended."""
 STUCK = "threading.Thread(target=queue.Queue().get, name='prefetch').start()\n"
 
 
 def rig(folder: Path, script: str, **more: Any) -> Rig:
-    return Rig(folder, script=HEAD + script, entry=QUICK, **more)
+    return Rig(folder, **{"script": HEAD + script, "entry": QUICK, **more})
 
 
 @pytest.mark.slow
@@ -52,22 +52,36 @@ def test_a_clean_up_at_exit_that_hangs_keeps_no_rank(tmp_path: Path) -> None:
         assert "in a clean-up at exit" in it.text(0)
 
 
+BROKEN = pytest.mark.parametrize(
+    "end, code", [("sys.exit(3)", 3), ("sys.exit('no')", 1), ("raise KeyboardInterrupt", 130)]
+)
+
+
+def leaves_broken(end: str) -> str:
+    """Rank 1, which a thread keeps; rank 0 waits for it."""
+    return f"if c.rank == 1:\n    {STUCK}    {end}\ntrainjob.barrier()\n"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("end, code", [("sys.exit(3)", 3), ("sys.exit('no')", 1), ("raise KeyboardInterrupt", 130)])
-def test_a_rank_that_leaves_broken_is_waited_for_by_nobody_and_its_code_is_its_own(
-    tmp_path: Path, end: str, code: int
-) -> None:
-    script = f"if c.rank == 1:\n    {STUCK}    {end}\ntrainjob.barrier()\n"
-    with rig(tmp_path, script) as it:
+@BROKEN
+def test_nobody_waits_for_the_end_of_a_rank_that_leaves_broken(tmp_path: Path, end: str, code: int) -> None:
+    with Rig(tmp_path, script=HEAD + leaves_broken(end), entry=entry(processes__leaving__ENDING_S=10_000.0)) as it:
         it.run(1)
         it.wait(lambda: it.ended(0), "the other is told at once")
         assert f"rank 1 ended its script with exit code {code}" in it.rank(0)["error"]["message"]
+        said = it.wait(lambda: it.rank(1).get("error"), "rank 1's own word")
+        assert said == {"type": "SystemExit", "message": str(code)}
+        assert it.running(1)
+
+
+@pytest.mark.slow
+@BROKEN
+def test_a_rank_that_leaves_broken_and_does_not_end_is_killed_and_its_code_is_its_own(
+    tmp_path: Path, end: str, code: int
+) -> None:
+    with rig(tmp_path, leaves_broken(end)) as it:
+        it.run(1)
         it.wait(lambda: it.ended(1), "killed")
-        running, ended = contract.RANK_RUNNING, contract.RANK_ENDED
-        said = it.first_state(1, running, "error")
-        assert said is not None and said[1]["error"] == {"type": "SystemExit", "message": str(code)}
-        told, killed = it.first_state(0, ended), it.first_state(1, ended)
-        assert told is not None and killed is not None and told[0] < killed[0], "nobody waited for its end"
         assert (it.rank(1)["kind"], it.rank(1)["exit_code"]) == (contract.END_EXIT, code)
         told = it.rank(1)["error"]
         assert (told is None) == (code == 130), "a signal's end is nobody's mistake"
@@ -86,7 +100,8 @@ def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
         "    trainjob.barrier()\n    print('trained', flush=True)\n"
         "if c.rank == 1:\n    threading.Thread(target=train).start()\nelse:\n    train()\n"
     )
-    with rig(tmp_path, script) as it:
+    # On a busy machine it does not get the twentieth of a core that work takes.
+    with rig(tmp_path, script, entry=(*QUICK, "trainjob.agent.processes.leaving.BUSY_SHARE=0.001")) as it:
         it.run(1)
         it.wait(it.completed, "completed")
         assert "trained" in it.text(1) and "its process is killed" not in it.text(1)
@@ -102,11 +117,15 @@ def test_a_forked_child_that_ends_says_nothing_for_its_parent(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_behind_a_launcher_it_is_said_and_the_launcher_decides(tmp_path: Path) -> None:
-    script = "threading.Thread(target=time.sleep, args=(2,), name='upload').start()\n"
+    script = (
+        "def upload():\n    while not os.path.exists('uploaded'):\n        time.sleep(0.02)\n"
+        "threading.Thread(target=upload, name='upload').start()\n"
+    )
     with rig(tmp_path, script, agents=1, command=["sh", "-c", f"{sys.executable} train.py; exit $?"]) as it:
         it.run(1)
+        it.wait_text(0, "Python waits for its threads upload. What started it waits for it")
+        (it.work / "uploaded").touch()
         it.wait(it.completed, "completed")
-        assert "Python waits for its threads upload. What started it waits for it" in it.text(0)
 
 
 WIPED = """

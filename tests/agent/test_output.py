@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,11 +110,50 @@ def test_a_rank_waits_for_a_console_that_is_full_and_loses_no_line(
             await asyncio.sleep(0.001)
         assert not printing.done(), "the rank waits, the agent does not"
         got = await asyncio.wait_for(asyncio.to_thread(read, slow, len(text) + 400_000 * len("r00 | ")), HANG_S)
-        await asyncio.wait_for(rank_output.ended, HANG_S)
+        await asyncio.wait_for(rank_output.shown, HANG_S)
         assert got == b"".join(b"r00 | " + line + b"\n" for line in text.splitlines())
         assert (tmp_path / "log").read_bytes() == text
         console.close(5)
         for fd in (slow, console_end):
+            os.close(fd)
+
+    asyncio.run(run())
+
+
+class Closing(LogFile):
+    """Made in an event loop, to which it tells when it is closed."""
+
+    def __init__(self, path: str, closed: asyncio.Event) -> None:
+        super().__init__(path)
+        self._tell = partial(asyncio.get_running_loop().call_soon_threadsafe, closed.set)
+
+    def close(self) -> None:
+        super().close()
+        self._tell()
+
+
+def test_a_rank_has_ended_once_what_it_said_is_out(tmp_path: Path) -> None:
+    """Who hears of its end looks there: so it is told no sooner, though it was read to its end long before."""
+
+    async def run() -> None:
+        reading, writing = os.pipe()
+        stands, console_end = os.pipe()
+        console, closed = Console(console_end), asyncio.Event()
+        room = fcntl.fcntl(console_end, fcntl.F_GETPIPE_SZ)
+        os.write(console_end, b"." * room)
+        log = Closing(str(tmp_path / "log"), closed)
+        rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, log)
+        os.write(writing, b"the last line\n")
+        os.close(writing)
+        await asyncio.wait_for(closed.wait(), HANG_S)
+        console.reader.close(HANG_S)
+        await asyncio.sleep(0)  # what the thread has ordered of this loop is done
+        assert not rank_output.shown.done()
+        last = b"r00 | the last line\n"
+        assert (await asyncio.to_thread(read, stands, room + len(last)))[room:] == last
+        await asyncio.wait_for(rank_output.shown, HANG_S)
+        console.close(5)
+        for fd in (stands, console_end):
             os.close(fd)
 
     asyncio.run(run())
@@ -127,10 +168,11 @@ def test_a_console_that_nobody_reads_holds_no_rank_up_and_says_what_is_missing(
         reading, writing = os.pipe()
         stuck, console_end = os.pipe()
         console = Console(console_end)
-        rank_output = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, LogFile(str(tmp_path / "log")))
+        closed = asyncio.Event()
+        RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, Closing(str(tmp_path / "log"), closed))
         text = b"".join(b"%07d\n" % i for i in range(1_000_000))
         await asyncio.wait_for(asyncio.to_thread(print_all, writing, text), HANG_S)
-        await asyncio.wait_for(rank_output.ended, HANG_S)
+        await asyncio.wait_for(closed.wait(), HANG_S)
         assert (tmp_path / "log").read_bytes() == text, "its own log has everything"
         got = await asyncio.to_thread(os.read, stuck, 1 << 20)
         while b"missing here" not in got:

@@ -14,7 +14,7 @@ from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
 
-QUICK = entry(processes__ending__ENDING_S=5.0)
+QUICK = entry(processes__ending__ENDING_S=1.0)
 """The agent, soon tired of a rank that has raised."""
 HEAD = ALARMS + "import trainjob\nc = trainjob.get_context()\n"
 
@@ -30,23 +30,28 @@ def completed(folder: Path, script: str, rank: int, word: str) -> str:
     return said
 
 
-def test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    script = HEAD + (
-        "if c.rank == 1:\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
-        "    raise ValueError('the data are gone')\ntrainjob.report({})\n"
-    )
-    with Rig(tmp_path, script=script, entry=QUICK) as rig:
+HANGS = HEAD + (
+    "if c.rank == 1:\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+    "    raise ValueError('the data are gone')\ntrainjob.report({})\n"
+)
+
+
+def test_nobody_waits_for_the_end_of_a_rank_that_raised(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=HANGS, entry=entry(processes__ending__ENDING_S=10_000.0)) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "the other is told at once")
         assert "rank 1 raised ValueError: the data are gone" in rig.rank(0)["error"]["message"]
+        said = rig.wait(lambda: rig.rank(1).get("error"), "rank 1's own word")
+        assert said["type"] == "ValueError" and rig.running(1)
+
+
+def test_a_rank_that_raised_and_does_not_end_is_killed(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=HANGS, entry=QUICK) as rig:
+        rig.run(1)
         rig.wait(lambda: rig.ended(1), "killed")
         end = rig.rank(1)
-        said = rig.first_state(1, contract.RANK_RUNNING, "error")
-        assert said is not None and said[1]["error"]["type"] == "ValueError"
-        told, killed = (rig.first_state(number, contract.RANK_ENDED) for number in (0, 1))
-        assert told is not None and killed is not None and told[0] < killed[0], "nobody waited for its end"
         assert (end["kind"], end["signal"], end["error"]["type"]) == (contract.END_EXCEPTION, 9, "ValueError")
-        rig.wait_text(1, "has not ended within 5 s")
+        rig.wait_text(1, "has not ended within 1 s")
         rig.wait(lambda: rig.report(1)["quiet"], "nothing left")
 
 

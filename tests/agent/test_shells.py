@@ -42,7 +42,7 @@ def test_a_shell_that_goes_on_after_an_exception_is_no_success(tmp_path: Path) -
         end = rig.rank(1)
         assert (end["kind"], end["exit_code"], end["error"]["message"]) == (contract.END_EXCEPTION, 0, "no luck")
         assert rig.rank(0)["kind"] == contract.END_EXCEPTION and rig.rank(0)["error"]["communication"]
-        assert not rig.completed()
+        assert not rig.some_completed()
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_a_shell_that_goes_on_after_a_signal_is_no_success_for_those_who_waited(
         assert rig.rank(1)["kind"] == contract.END_SIGNAL
         assert "but rank 0 waits for it in barrier()" in rig.rank(0)["error"]["message"]
         assert rig.rank(0)["kind"] == contract.END_EXCEPTION and rig.rank(0)["error"]["communication"]
-        assert not rig.completed()
+        assert not rig.some_completed()
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_shell_that_goes_on_after_an_end_that_nobody_waited_for_is_no_success(
             code,
         )
         assert code or "is gone without a farewell" in rig.rank(1)["error"]["message"]
-        assert not rig.completed()
+        assert not rig.some_completed()
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_who_left_too_early_is_named_although_the_other_made_nothing_of_it(tmp_p
         rig.wait(lambda: rig.rank(gone)["kind"] == contract.END_EARLY, "it was needed")
         assert f"rank {gone} ended with exit code 0, but rank {1 - gone} waits" in rig.rank(gone)["error"]["message"]
         assert rig.rank(1 - gone)["kind"] == contract.END_OK
-        assert not rig.completed()
+        assert not rig.some_completed()
 
 
 @pytest.mark.slow

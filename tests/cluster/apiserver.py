@@ -31,8 +31,8 @@ from cluster.binaries import binary
 from cluster.credentials import write_credentials
 from cluster.ports import free_port
 from cluster.server_processes import NotReady, Process, controller_flags, etcd_flags, server_flags
+from support.patience import HANG_S
 
-READY_WITHIN_S = 60.0
 CRD_FILE = Path(__file__).parents[2] / "crds" / "trainjob.dev_trainjobs.yaml"
 
 _PREFIX = "trainjob-apiserver-"
@@ -86,7 +86,7 @@ class ApiServer:
 
         429 is asked again, as every client does: the server says it while a CustomResourceDefinition is being changed.
         """
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline = time.monotonic() + HANG_S
         while True:
             try:
                 return self._request(method, path, body)
@@ -105,7 +105,7 @@ class ApiServer:
         data = None if body is None else json.dumps(body).encode()
         try:
             with self._opener.open(
-                urllib.request.Request(self.url + path, data, headers, method=method), timeout=30.0
+                urllib.request.Request(self.url + path, data, headers, method=method), timeout=HANG_S
             ) as answer:
                 content = answer.read()
                 document: dict[str, Any] = (
@@ -121,7 +121,12 @@ class ApiServer:
         command = shutil.which("kubectl") or str(binary("kubectl"))
         full = [command, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.folder}/kubectl-cache", *words]
         done = subprocess.run(
-            full, input=stdin, capture_output=True, text=True, timeout=60, env={**os.environ, "NO_PROXY": "127.0.0.1"}
+            full,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+            env={**os.environ, "NO_PROXY": "127.0.0.1"},
         )
         assert not check or done.returncode == 0, f"kubectl {' '.join(words)}: {done.stderr}{done.stdout}"
         return done
@@ -182,7 +187,7 @@ class ApiServer:
     def freeze(self) -> None:
         """The API server accepts connections and answers nothing."""
         pid = self._signal(signal.SIGSTOP)
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline = time.monotonic() + HANG_S
         while any(_state(stat) != "T" for stat in Path(f"/proc/{pid}/task").glob("*/stat")):
             assert time.monotonic() < deadline, "the API server does not stop"
             time.sleep(0.005)
@@ -239,7 +244,7 @@ class ApiServer:
         self._until("/api/v1/namespaces/default/serviceaccounts/default", lambda answer: "metadata" in answer)
 
     def _until(self, path: str, good: Callable[[dict[str, Any]], bool]) -> None:
-        deadline = time.monotonic() + READY_WITHIN_S
+        deadline = time.monotonic() + HANG_S
         while True:
             for process in self._processes.values():
                 process.check()
@@ -250,7 +255,7 @@ class ApiServer:
                 words = "; ".join(
                     f"{process.name}: {process.last_words()[-600:]}" for process in self._processes.values()
                 )
-                raise NotReady(f"{self.url}{path} not ready after {READY_WITHIN_S:.0f} s: {words}")
+                raise NotReady(f"{self.url}{path} not ready after {HANG_S:.0f} s: {words}")
             time.sleep(0.05)
 
 

@@ -193,6 +193,8 @@ class Rig:
         if script is not None:
             (self.work / "train.py").write_text(script)
         self.command = list(command) if command is not None else [sys.executable, "train.py"]
+        self.members: list[int] = []
+        """The slots of the attempt that was told last."""
         self.storage = None if storage is None else str(storage)
         self._env = dict(env or {})
         self._spec = {
@@ -300,6 +302,7 @@ class Rig:
 
     def run_one(self, slot: int, attempt: int, index: int, slots: Sequence[int], **more: Any) -> None:
         """Tell one of them."""
+        self.members = list(slots)
         leader = self.coordinator.reports[slots[0]]["address"]
         self.coordinator.tell(
             slot,
@@ -380,8 +383,15 @@ class Rig:
         return self.first(says)
 
     def completed(self) -> bool:
-        """Whether some agent says so."""
-        return any(r["completed"] for r in self.coordinator.reports.values())
+        """Whether all members say so: the word of one may overtake what another has to tell of its ranks, and what
+        rank 0's agent alone knows.
+        """
+        reports = self.coordinator.reports
+        return bool(self.members) and all(slot in reports and reports[slot]["completed"] for slot in self.members)
+
+    def some_completed(self) -> bool:
+        """Whether any agent says so."""
+        return any(report["completed"] for report in self.coordinator.reports.values())
 
     def pid_of(self, number: int, attempt: int | None = None) -> int:
         """Of a rank's process, as soon as its agent has told it: what the rank prints may be here before."""

@@ -78,7 +78,7 @@ class Replica:
     def page(self, path: str) -> tuple[int, str]:
         """One of /metrics, /healthz, /readyz; status 0 when nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=HANG_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -79,14 +79,14 @@ MUTANTS = (
         AGENT + "attempts/crew.py",
         "        self._background.spawn(see_it_end(number, process, speaker, self._site.socket_folder, say))\n",
         "",
-        "tests/agent/test_raising.py::test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it",
+        "tests/agent/test_raising.py::test_a_rank_that_raised_and_does_not_end_is_killed",
     ),
     Mutant(
         "who raised is waited for until its process is gone",
         AGENT + "attempts/crew.py",
         '            self._member.ending(number, f"raised {word.type}: {word.message[:200]}", word.communication)\n',
         "            pass\n",
-        "tests/agent/test_raising.py::test_a_rank_that_raised_and_does_not_end_is_killed_and_nobody_waits_for_it",
+        "tests/agent/test_raising.py::test_nobody_waits_for_the_end_of_a_rank_that_raised",
     ),
     Mutant(
         "a second call beside one that an exception has left is taken",

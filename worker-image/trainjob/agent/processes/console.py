@@ -10,7 +10,7 @@ import selectors
 import sys
 import threading
 from collections import deque
-from typing import Callable, Deque, Dict, List, Optional
+from typing import Callable, Deque, Dict, List, Optional, Tuple
 
 CONSOLE_LIMIT = 1024 * 1024
 """Bytes that wait for our stdout before ranks' pipes are no longer read."""
@@ -31,6 +31,9 @@ class Console:
         """What shows lines that are held back; done in the reader's thread."""
         self._queue: Deque[bytes] = deque()
         self._waiting = 0
+        self._written = 0
+        self._asked: Deque[Tuple[int, Callable[[], None]]] = deque()
+        """Who is told once so many bytes are written."""
         self._broken = False
         self._closing = False
         self._dropped = 0
@@ -50,6 +53,14 @@ class Console:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="console", daemon=True)
                 self._thread.start()
+
+    def when_out(self, then: Callable[[], None]) -> None:
+        """Call `then` once all that was written here is out, or given up; in this thread where nothing waits."""
+        with self._wake:
+            if self._waiting:
+                self._asked.append((self._written + self._waiting, then))
+                return
+        then()
 
     def say(self, text: str) -> None:
         """A message of the agent itself."""
@@ -113,7 +124,17 @@ class Console:
                 view = view[count:]
                 with self._wake:
                     self._waiting -= count
+                    self._written += count
                     self._wake.notify_all()
+                self._tell()
+
+    def _tell(self) -> None:
+        while True:
+            with self._wake:
+                if not self._asked or self._asked[0][0] > self._written:
+                    return
+                _, then = self._asked.popleft()
+            then()
 
 
 class Reader:

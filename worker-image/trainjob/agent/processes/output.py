@@ -63,8 +63,8 @@ class RankOutput:
         self._splitter = LineSplitter()
         self._quiet = Quiet()
         self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
-        self.ended: asyncio.Future[None] = loop.create_future()
-        """Read to its end, or closed."""
+        self.shown: asyncio.Future[None] = loop.create_future()
+        """Read to its end, or closed, and printed: who hears of the rank's end finds what it said."""
         os.set_blocking(fd, False)
         console.reader.order(self._begin_in_thread)
 
@@ -151,9 +151,12 @@ class RankOutput:
         self._show_in_thread(self._splitter.finish())
         self._print_in_thread(self._quiet.ended())
         self._log.close()
+        self._console.when_out(self._end_in_thread)
+
+    def _end_in_thread(self) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
+        if not self.shown.done():
+            self.shown.set_result(None)

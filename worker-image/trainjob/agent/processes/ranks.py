@@ -21,8 +21,8 @@ STUCK_S = 30.0
 """After SIGKILL: until processes that live on are reported, and again until the agent gives up on its pod."""
 LAST_WORDS_S = 0.5
 """After a rank's end: how long its socket and pipe may take to reach their ends (a left-over process may hold them
-open). What the rank itself said lies in the kernel's buffers by then, and is read in the same turn of the loop: no
-clock decides whether it is heard.
+open), and its last lines to be printed, before its end is told. What the rank itself said lies in the kernel's buffers
+by then, and is read in the same turn of the loop: no clock decides whether it is heard.
 """
 
 
@@ -93,7 +93,7 @@ class RankGroup:
 
     async def _finish(self, rank: Rank) -> None:
         assert rank.output is not None and rank.gone is not None
-        words = [self.last_words(rank), rank.output.ended]
+        words = [self.last_words(rank), rank.output.shown]
         await asyncio.wait(words, timeout=LAST_WORDS_S)
         rank.output.close()
         rank.decide(self._plain)
