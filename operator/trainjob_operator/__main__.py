@@ -162,7 +162,7 @@ class Operator:
         """The API server answers, knows TrainJobs, and lets us do our work; its version. Raises CannotRun,
         ClusterError.
         """
-        version = await _patiently(lambda: api.get("/version"))
+        version = await _patiently(lambda: api.document("/version"))
         if not await _patiently(lambda: knows_trainjobs(api)):
             raise CannotRun(NO_CRD)
         dropped = await _patiently(lambda: fields_not_served(api))

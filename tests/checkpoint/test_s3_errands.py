@@ -16,7 +16,7 @@ from support.patience import HANG_S
 from trainjob.checkpoint.stores.s3 import errands
 from trainjob.checkpoint.stores.s3.errands import HEAD_LIMIT, LIMIT, TOLERATED, Origin, run
 
-FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+FINE = b"HTTP/1.1 200 OK\r\nETag: x\r\nContent-Length: 2\r\n\r\nok"
 Answer = Callable[[socket.socket, int], bool]
 """Is told how many requests there were before; whether the connection stays."""
 
@@ -103,7 +103,7 @@ def test_all_are_done_over_a_few_connections(server: Server) -> None:
 def test_a_reply_may_come_byte_by_byte_and_be_empty(server: Server) -> None:
     def slowly(connection: socket.socket, before: int) -> bool:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in FINE if before % 2 else b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx: y\r\n\r\n":
+        for byte in FINE if before % 2 else b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\netag: y\r\n\r\n":
             connection.sendall(bytes([byte]))
         return True
 
@@ -142,14 +142,15 @@ def test_a_reply_that_comes_before_the_opening_is_told_to_be_over_leaves_nothing
     [
         b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
-        b"HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\n\r\nok",
-        b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
-        b"HTTP/1.1 200 OK\r\nContent-Length: " + str(LIMIT + 1).encode() + b"\r\n\r\nok",
+        b"HTTP/1.1 206 Partial Content\r\nETag: x\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nETag: x\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nETag: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nETag: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nETag: x\r\nContent-Length: -2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nETag: x\r\nContent-Length: " + str(LIMIT + 1).encode() + b"\r\n\r\nok",
         FINE + b"more than was said",
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * (HEAD_LIMIT + 10) + b"\r\nContent-Length: 2\r\n\r\nok",
+        FINE.replace(b"ETag", b"Server"),
+        b"HTTP/1.1 200 OK\r\nETag: x\r\nX: " + b"x" * (HEAD_LIMIT + 10) + b"\r\nContent-Length: 2\r\n\r\nok",
         b"x" * (HEAD_LIMIT + LIMIT + 10),
         b"not HTTP at all\r\n\r\n",
         b"\r\n\r\n",

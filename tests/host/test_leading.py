@@ -256,7 +256,7 @@ def test_the_fence_is_asked_before_a_request_that_may_change_something_goes_out(
         async def note(request: web.Request) -> web.Response:
             await request.read()
             seen.append(request.method)
-            return web.json_response({})
+            return web.json_response({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"})
 
         app = web.Application()
         app.router.add_route("*", "/{tail:.*}", note)

@@ -133,8 +133,8 @@ def test_a_token_that_the_kubelet_changed_is_read_again(
 def test_documents_of_another_media_type_are_read_too(apiserver: ApiServer) -> None:
     async def main() -> None:
         async with connected(apiserver.kubeconfig) as api:
-            assert (await api.get("/openid/v1/jwks"))["keys"]
-            assert (await api.get("/openapi/v3"))["paths"]
+            assert (await api.document("/openid/v1/jwks"))["keys"]
+            assert (await api.document("/openapi/v3"))["paths"]
 
     asyncio.run(main())
 
@@ -248,7 +248,7 @@ def reply(status: int, body: str, date: str | None = None) -> bytes:
 def test_an_answer_without_a_date_says_nothing_of_the_servers_clock(tmp_path: Path, date: str | None) -> None:
     async def main() -> None:
         async with answering(tmp_path, reply(200, "{}", date)) as api:
-            assert await api.get("/api/v1/pods") == {} and api.shows() is None
+            assert await api.document("/version") == {} and api.shows() is None
 
     asyncio.run(main())
 
@@ -259,7 +259,7 @@ def test_what_the_servers_clock_shows_is_known_from_its_answers(tmp_path: Path, 
         async with answering(tmp_path, reply(status, "{}", "Fri, 25 Nov 2050 22:00:00 GMT")) as api:
             assert api.shows() is None
             with contextlib.suppress(NotServed):
-                await api.get("/api/v1/pods")
+                await api.document("/version")
             first, then = api.shows(), datetime(2050, 11, 25, 22, tzinfo=UTC)
             await asyncio.sleep(0.01)
             later = api.shows()
@@ -304,9 +304,19 @@ def status_of(details: dict[str, str]) -> str:
         ("<html><h1>404 Not Found</h1>nginx</html>", NotServed),
         ("{}", NotServed),
         ('{"details": "none"}', NotServed),
+        ('{"details": {"name": "digits"}}', NotServed),
         ("", NotServed),
     ],
-    ids=["an object", "a kind that is not served", "a path that is not", "a proxy", "no Status", "odd", "no words"],
+    ids=[
+        "an object",
+        "a kind that is not served",
+        "a path that is not",
+        "a proxy",
+        "no Status",
+        "odd",
+        "another's",
+        "no words",
+    ],
 )
 def test_only_what_names_an_object_says_that_it_is_gone(tmp_path: Path, body: str, kind: type[ClusterError]) -> None:
     """Agents of a job that is gone are sent home."""
@@ -325,12 +335,125 @@ def test_only_what_names_an_object_says_that_it_is_gone(tmp_path: Path, body: st
         b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 13\r\n\r\n<html></html>",
         b"SSH-2.0-OpenSSH\r\n",
         reply(200, "[1, 2]"),
+        reply(400, "<html>Bad Request</html>"),
+        reply(403, "RBAC: access denied"),
+        reply(409, '{"error": "busy"}'),
+        reply(422, ""),
     ],
-    ids=["nothing", "half an answer", "a login page", "a proxy's error", "another protocol", "no object"],
+    ids=[
+        "nothing",
+        "half an answer",
+        "a login page",
+        "a proxy's error",
+        "another protocol",
+        "no object",
+        "a proxy's refusal",
+        "a firewall",
+        "another's conflict",
+        "no words",
+    ],
 )
 def test_what_no_api_server_says_is_unavailable(tmp_path: Path, answer: bytes) -> None:
+    """The same call is worth another try: nothing was refused by the cluster."""
     error = answered(tmp_path, answer)
     assert type(error) is Unavailable and "POST /api/v1/namespaces/x/pods" in str(error)
+
+
+PODS = "/api/v1/namespaces/x/pods"
+VERBS: dict[str, Callable[[Api], Awaitable[object]]] = {
+    "get": lambda api: api.get(f"{PODS}/a"),
+    "list": lambda api: api.list(PODS),
+    "page": lambda api: api.page(PODS, {"limit": "5"}),
+    "create": lambda api: api.create(PODS, {}),
+    "merge patch": lambda api: api.merge_patch(f"{PODS}/a", {}),
+    "replace": lambda api: api.replace(f"{PODS}/a", {}),
+    "delete": lambda api: api.delete(f"{PODS}/a"),
+}
+
+
+LISTS = "list", "page"
+NO_ANSWERS = [(verb, body) for verb in VERBS for body in ("{}", '{"status": "ok"}', '{"items": []}')] + [
+    (verb, '{"kind": "PodList", "apiVersion": "v1"}') for verb in LISTS
+]
+
+
+@pytest.mark.parametrize(("verb", "body"), NO_ANSWERS)
+def test_an_answer_that_does_not_say_what_it_is_says_nothing(tmp_path: Path, verb: str, body: str) -> None:
+    """A health page, another service: no list of it is an empty one, no object of it was read, written or removed."""
+
+    async def main() -> None:
+        async with answering(tmp_path, reply(200, body)) as api:
+            with pytest.raises(Unavailable, match="something between here and the API server answers in its place"):
+                await VERBS[verb](api)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("create", "delete")])
+def test_what_is_read_or_changed_is_not_answered_with_a_status(tmp_path: Path, verb: str) -> None:
+    async def main() -> None:
+        body = '{"kind": "Status", "apiVersion": "v1", "status": "Success", "items": []}'
+        async with answering(tmp_path, reply(200, body)) as api:
+            assert (await api.delete(f"{PODS}/a"))["status"] == "Success"
+        async with answering(tmp_path, reply(201, body)) as api:
+            assert (await api.create(f"{PODS}/a/binding", {}))["status"] == "Success"
+        async with answering(tmp_path, reply(200, body)) as api:
+            with pytest.raises(Unavailable, match="answers in its place"):
+                await VERBS[verb](api)
+
+    asyncio.run(main())
+
+
+def test_a_list_that_never_ends_is_none(tmp_path: Path) -> None:
+    async def main() -> None:
+        body = '{"kind": "PodList", "apiVersion": "v1", "metadata": {"continue": "again"}, "items": []}'
+        async with answering(tmp_path, reply(200, body)) as api:
+            calls = 0
+
+            def on_call(method: str, path: str, status: int, seconds: float) -> None:
+                nonlocal calls
+                calls += 1
+                assert calls < 10, "it would go on for ever"
+
+            api.on_call = on_call
+            with pytest.raises(Unavailable, match="goes on where it has been"):
+                await api.list(PODS)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("items", ["[]", "null"])
+def test_an_empty_list_is_one(tmp_path: Path, items: str) -> None:
+    async def main() -> None:
+        body = f'{{"kind": "PodList", "apiVersion": "v1", "metadata": {{}}, "items": {items}}}'
+        async with answering(tmp_path, reply(200, body)) as api:
+            assert await api.list(PODS) == [] == await api.page(PODS, {})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_nobody_is_followed_elsewhere(tmp_path: Path, status: int) -> None:
+    """To a balancer that sends everything on, a POST arrived as a GET: the list that it brings is no pod that was made."""
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).partition(b" HTTP/")[0])
+        made = '{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}'
+        elsewhere = reply(status, "").replace(b" X\r\n", b" X\r\nLocation: /elsewhere\r\n")
+        writer.write(reply(200, made) if b"/elsewhere" in asked[-1] else elsewhere)
+        await writer.drain()
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, connected(kubeconfig(tmp_path, address)) as api:
+            with pytest.raises(Unavailable, match=f"the answer is {status}, a redirect"):
+                await api.create(PODS, {})
+
+    asyncio.run(main())
+    assert asked == [b"POST " + PODS.encode()]
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

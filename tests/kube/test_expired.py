@@ -14,7 +14,7 @@ from support.patience import HANG_S
 from support.scripted_api import JOBS, PODS, ScriptedApi, scripted_api
 from trainjob_api import contract
 from trainjob_operator.cluster import Mark, Seen
-from trainjob_operator.k8s import host, kubeapi
+from trainjob_operator.k8s import bridge, host, kubeapi
 from trainjob_operator.k8s.bridge import Ears
 from trainjob_operator.k8s.host import Rests, WatchEnded, watch_with_kopf
 from trainjob_operator.k8s.kube import KubeCluster
@@ -217,3 +217,20 @@ def test_lists_that_expire_one_after_the_other_are_begun_ever_more_rarely() -> N
     rests = Rests()
     assert [rests.after(3.0) for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
     assert [rests.after(host.EXPIRED_OVER_S), rests.after(3.0)] == [1.0, 2.0]
+
+
+def test_watches_that_end_at_once_for_ever_are_opened_at_a_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something between here and the API server ends them. None is asked for as fast as answers come."""
+    monkeypatch.setattr(bridge, "REOPENED_S", 3600.0)
+
+    async def story(server: ScriptedApi, watch: Heard) -> None:
+        server.watches_end = True
+        await server.until_watched(JOBS)
+        await server.until_watched(PODS)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert sorted(kind for kind, _ in server.watches) == [PODS, JOBS]
+
+    heard(story, tmp_path)

@@ -368,14 +368,14 @@ def guarded(apiserver: ApiServer) -> Iterator[TokenServer]:
 
 def test_a_token_that_ended_is_read_anew_once_and_then_told(guarded: TokenServer, tmp_path: Path) -> None:
     api = Api.connect(kubeconfig=str(guarded.kubeconfig(tmp_path, "first")))
-    assert "gitVersion" in api.get("/version")
+    assert "gitVersion" in api.document("/version")
     guarded.good = "second"
     guarded.kubeconfig(tmp_path, "second")  # as a log-in or a rotation writes it
-    assert "gitVersion" in api.get("/version")
+    assert "gitVersion" in api.document("/version")
     assert guarded.refused == 1
     guarded.good = "third"
     with pytest.raises(ApiError, match="does not know you") as refused:
-        api.get("/version")
+        api.document("/version")
     assert (refused.value.status, guarded.refused) == (401, 3), "once more with what the file says, and no loop"
     assert "log in again" in refused.value.next_step
 

@@ -81,10 +81,10 @@ class Watch:
         """What there is; 429 is asked again, as every client does: the server says it while a CRD is being changed."""
         for _ in range(100):
             try:
-                return await self._api.get(path)
+                return await self._api.document(path)
             except Unavailable:
                 await asyncio.sleep(0.2)
-        return await self._api.get(path)
+        return await self._api.document(path)
 
     async def _follow(self, kind: str, path: str) -> None:
         connection = await self._api.connection()

@@ -95,7 +95,7 @@ class LeaseLink:
         """Waited for before each call, and again before its answer arrives."""
         self._store = store
 
-    async def get(self, path: str, params: Any = None) -> Manifest:
+    async def get(self, path: str) -> Manifest:
         return await self._carry(self._store.read)
 
     async def create(self, path: str, body: Manifest) -> Manifest:

@@ -43,6 +43,8 @@ BEFORE = ("500", "503", "409", "reset", "flip up", "expired")
 """Those that come before anything happened: one after the other, each at the try that follows, they count as one."""
 CUT_BEHIND = "cut behind "
 """With a text: the reply up to the end of that, and no more; where its head has no such text, none of it."""
+INSTEAD = "instead "
+"""With a whole reply: somebody between here and the store says that, and the store hears of nothing."""
 NO_STORE = "no store"
 """Something in front of the store that has no way to it: 404, in words of its own."""
 _REFUSALS = {
@@ -176,6 +178,10 @@ class _Connection:
         if fault == NO_STORE:
             self._near.sendall(_NOT_FOUND[: None if not request.words.startswith("HEAD") else -len(_WORDS)])
             return True
+        if fault is not None and fault.startswith(INSTEAD):
+            head, blank, body = fault.removeprefix(INSTEAD).partition("\r\n\r\n")
+            self._near.sendall((head + blank + ("" if request.words.startswith("HEAD") else body)).encode())
+            return "connection: close" not in head.lower()
         if fault == "reset":
             self._near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False

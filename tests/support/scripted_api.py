@@ -33,6 +33,8 @@ class ScriptedApi:
         """The status that a request is refused with, if it is."""
         self.expire_lists = 0
         """So many more times the rest of a list is forgotten, when it is asked for."""
+        self.watches_end = False
+        """Watches are opened, and end at once."""
         self.page = 2
         """Objects of a page, whatever is asked for."""
         self.lists: list[tuple[str, str]] = []
@@ -103,11 +105,12 @@ class ScriptedApi:
         self.watches.append((plural, request.query.get("resourceVersion", "")))
         self._changed.set()
         try:
-            while True:
+            while not self.watches_end:
                 news = await stream.get()
                 await answer.write(json.dumps(news).encode() + b"\n")
                 if news["type"] == "ERROR":
-                    return answer
+                    break
+            return answer
         finally:
             self._streams[plural].remove(stream)
 

@@ -103,12 +103,15 @@ class MemoryApi:
     def count(self, path: str) -> int:
         return sum(called == path for _, called in self.calls)
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+    async def document(self, path: str) -> dict[str, Any]:
         await self._called("GET", path)
         if path == "/.well-known/openid-configuration":
             return {"issuer": ISSUER}
-        if path == "/openid/v1/jwks":
-            return {"keys": [signer.jwk for signer in self.signers]}
+        assert path == "/openid/v1/jwks"
+        return {"keys": [signer.jwk for signer in self.signers]}
+
+    async def get(self, path: str) -> dict[str, Any]:
+        await self._called("GET", path)
         if path not in self.objects:
             raise NotFound(path)
         return copy.deepcopy(self.objects[path])

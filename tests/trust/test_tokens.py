@@ -267,7 +267,7 @@ def test_a_forged_token_asks_nobody_for_a_verdict() -> None:
 @pytest.mark.parametrize("keys", ["another key is named", "no key can be read"])
 def test_reviews_of_tokens_whose_signature_cannot_be_told_are_few(keys: str) -> None:
     class NoKeys(MemoryApi):
-        async def get(self, path: str, params: Any = None) -> dict[str, Any]:
+        async def document(self, path: str) -> dict[str, Any]:
             self.calls.append(("GET", path))
             raise Rejected("forbidden")
 

@@ -7,7 +7,6 @@ Followers must not call it. The Service itself is the installation's (the chart 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainjob_api import contract
@@ -27,7 +26,7 @@ Document = dict[str, Any]
 class SliceApi(Protocol):
     """What is asked of the API server."""
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Document: ...
+    async def get(self, path: str) -> Document: ...
 
     async def create(self, path: str, body: Document) -> Document: ...
 

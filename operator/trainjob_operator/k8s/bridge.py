@@ -26,6 +26,11 @@ from trainjob_operator.k8s.kubeapi import Connection
 _LISTED = (f"/{contract.PLURAL}", "/pods", "/services")
 """How the paths of the lists end."""
 
+REOPENED_S = 1.0
+"""From one opening of a watch to its next at least: kopf opens one that has ended at once, and what stands between here
+and the API server may end each of them at once.
+"""
+
 Connect = Callable[[], Awaitable[Connection]]
 """How to reach the API server, with credentials as they are now."""
 OnCall = Callable[[str, str, int, float], None]
@@ -67,6 +72,8 @@ class Bridge:
         """Jobs and their children by UID, nodes by a tuple of their name."""
         self._nodes: dict[str, NodeSeen] = {}
         """By name, as it was told last: of nodes that nothing happens to each is told once."""
+        self._opened: dict[str, float] = {}
+        """When the watch at a path was opened last."""
         self._closed = False
 
     def close(self) -> None:
@@ -121,10 +128,18 @@ class Bridge:
     async def _sent(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
     ) -> None:
+        if "watch" in request.url.query:
+            await self._rest(request.url.path)
         context.begun = time.monotonic()
         authorization = (await self._connection()).authorization
         if authorization:
             request.headers["Authorization"] = authorization
+
+    async def _rest(self, path: str) -> None:
+        before = self._opened.get(path)
+        if before is not None:
+            await asyncio.sleep(max(0.0, before + REOPENED_S - time.monotonic()))
+        self._opened[path] = time.monotonic()
 
     async def _answered(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams

@@ -156,8 +156,7 @@ class KubeCluster:
         about = f"involvedObject.kind=Pod,involvedObject.name={segment(name)}"
         if warnings_of is not None:
             about += f",involvedObject.uid={segment(warnings_of)},type=Warning"
-        page = await self._api.get(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
-        return list(page.get("items") or [])
+        return await self._api.page(_core(namespace, "events"), {"fieldSelector": about, "limit": str(EVENTS)})
 
     # --- Watch --------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod finds its token and the cluster's CA."""
 
 JSON = "application/json"
+_STATUS = "Status"
+"""Kind of the answer to what was refused, or removed, or to a subresource's POST."""
 MERGE_PATCH = "application/merge-patch+json"
 
 _UNUSABLE = (ConfigException, OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError)
@@ -85,6 +87,7 @@ class Api:
         self._configuration = configuration
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(self._about_to_send)
+        trace.on_request_redirect.append(_sent_elsewhere)
         configuration.trace_configs = [trace]
         self._rest = RESTClientObject(configuration)
         connect_s = min(CONNECT_TIMEOUT_S, timeout_s)
@@ -134,9 +137,17 @@ class Api:
 
     # --- Verbs: a path such as "/api/v1/namespaces/x/pods" ------------------------------------------------------------
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Manifest:
-        """GET; what the API answers."""
-        return await self._call("GET", path, params=params)
+    async def get(self, path: str) -> Manifest:
+        """GET of an object."""
+        return _an_object(path, await self._call("GET", path))
+
+    async def document(self, path: str) -> Manifest:
+        """GET of what is no object of the API: versions, schemas, keys."""
+        return await self._call("GET", path)
+
+    async def page(self, path: str, params: Mapping[str, str]) -> Manifests:
+        """The first items of a list; `params` say how many."""
+        return _items(path, await self._call("GET", path, params=params))
 
     async def list(
         self, path: str, params: Mapping[str, str] | None = None, kept: Callable[[Manifest], Manifest] | None = None
@@ -170,28 +181,31 @@ class Api:
                     raise
                 number, begun, following = 0, begun + 1, ""
                 continue
-            yield number, page.get("items") or []
-            number, following = number + 1, (page.get("metadata") or {}).get("continue") or ""
+            yield number, _items(path, page)
+            before, following = following, (page.get("metadata") or {}).get("continue") or ""
             if not following:
                 return
+            if following == before:
+                raise _in_its_place(f"{path}: a list that goes on where it has been", following)
+            number += 1
 
     async def create(self, path: str, body: Manifest, params: Mapping[str, str] | None = None) -> Manifest:
         """POST to a collection (or a subresource such as .../token)."""
-        return await self._call("POST", path, body, params=params)
+        return _an_object(path, await self._call("POST", path, body, params=params), or_status=True)
 
     async def merge_patch(self, path: str, body: Manifest) -> Manifest:
         """PATCH with a JSON merge patch; with `metadata.resourceVersion` in the body only that version is patched,
         else Conflict.
         """
-        return await self._call("PATCH", path, body, content_type=MERGE_PATCH)
+        return _an_object(path, await self._call("PATCH", path, body, content_type=MERGE_PATCH))
 
     async def replace(self, path: str, body: Manifest) -> Manifest:
         """PUT; with `metadata.resourceVersion` in the body only that version is replaced, else Conflict."""
-        return await self._call("PUT", path, body)
+        return _an_object(path, await self._call("PUT", path, body))
 
     async def delete(self, path: str, body: Manifest | None = None) -> Manifest:
         """DELETE; the body is a DeleteOptions."""
-        return await self._call("DELETE", path, body)
+        return _an_object(path, await self._call("DELETE", path, body), or_status=True)
 
     # --- Inside -------------------------------------------------------------------------------------------------------
 
@@ -248,6 +262,13 @@ class Api:
         return None if found is None else str(found)
 
 
+async def _sent_elsewhere(
+    session: aiohttp.ClientSession, context: object, request: aiohttp.TraceRequestRedirectParams
+) -> None:
+    """No API server does that; a POST would arrive there as a GET, and its answer would count as that to the POST."""
+    raise aiohttp.ClientError(f"the answer is {request.response.status}, a redirect, which no API server sends")
+
+
 def segment(name: str) -> str:
     """A name as a part of a path. Raises NotFound for one that no object can have: it would lead to another path."""
     if not _SEGMENT.fullmatch(name):
@@ -295,11 +316,31 @@ def _parsed(method: str, path: str, content: bytes) -> Manifest:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise Unavailable(
-            f"{method} {path}: the answer is no JSON object; something between here and the API server answers in "
-            f"its place: {content[:120]!r}"
-        )
+        raise _in_its_place(f"{method} {path}: the answer is no JSON object", content)
     return document
+
+
+def _an_object(path: str, answer: Manifest, or_status: bool = False) -> Manifest:
+    """The API says of each object what it is. Raises Unavailable for what does not: nothing is known of what was asked,
+    nor whether it was done. `or_status`: it may be the word that it was done.
+    """
+    if not answer.get("kind") or not answer.get("apiVersion") or (answer["kind"] == _STATUS and not or_status):
+        raise _in_its_place(f"{path}: the answer is no object of the API", answer)
+    return answer
+
+
+def _items(path: str, answer: Manifest) -> Manifests:
+    """Of a list, which an answer without items is not: taken for an empty one, all that there is would be gone. Raises
+    Unavailable.
+    """
+    items, kind = answer.get("items", 0), answer.get("kind")
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list | None):
+        raise _in_its_place(f"{path}: the answer is no list of the API", answer)
+    return items or []
+
+
+def _in_its_place(what: str, answer: object) -> Unavailable:
+    return Unavailable(f"{what}; something between here and the API server answers in its place: {repr(answer)[:120]}")
 
 
 def _no_answer(method: str, server: str, path: str, error: Exception, seconds: float) -> str:
@@ -319,6 +360,8 @@ def _refusal(method: str, path: str, status: int, content: bytes, retry_after: s
             f"{method} {path}: 404, and no word of an object: the API server does not serve that path, or something "
             f"between here and it answers in its place: {said!r:.200}"
         )
+    if status < 500 and status not in (401, 408, 429) and answer.get("kind") != _STATUS:
+        return _in_its_place(f"{method} {path}: {status}, and no Status of the API", said or answer)
     if status == 409:
         return Conflict(said or f"{method} {path}: conflict")
     if status == 401:
@@ -341,7 +384,7 @@ def _seconds(retry_after: str) -> float:
 def _names_an_object(said: Manifest) -> bool:
     """Whether a Status says what is missing. Of a path that is not served it does not, and a proxy sends none."""
     details = said.get("details")
-    return isinstance(details, dict) and bool(details.get("name"))
+    return said.get("kind") == _STATUS and isinstance(details, dict) and bool(details.get("name"))
 
 
 def _said(content: bytes) -> Manifest:

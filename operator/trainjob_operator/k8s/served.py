@@ -25,7 +25,7 @@ Schema = dict[str, Any]
 async def knows_trainjobs(api: Api) -> bool:
     """Whether the CustomResourceDefinition is there and served. Raises ClusterError."""
     try:
-        found = await api.get(f"/apis/{contract.API_VERSION}")
+        found = await api.document(f"/apis/{contract.API_VERSION}")
     except NotServed:
         return False
     return contract.PLURAL in {resource.get("name") for resource in found.get("resources") or ()}
@@ -36,7 +36,7 @@ async def fields_not_served(api: Api) -> list[str]:
 
     The server publishes a schema a moment after its CRD came: NotServed until then.
     """
-    schemas = (await api.get(_PATH)).get("components", {}).get("schemas", {})
+    schemas = (await api.document(_PATH)).get("components", {}).get("schemas", {})
     served: Schema = next((schema for schema in schemas.values() if _is_ours(schema)), {})
     return list(_missing(object_schema(), served, ""))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
@@ -50,7 +49,7 @@ class Signature(Enum):
 class KeyApi(Protocol):
     """What is asked of the API server."""
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Manifest: ...
+    async def document(self, path: str) -> Manifest: ...
 
 
 class TokenKeys:
@@ -136,7 +135,7 @@ class TokenKeys:
             return self._keys.get(kid)
 
     async def _fetch(self) -> None:
-        discovery, found = await self._api.get(DISCOVERY_PATH), await self._api.get(KEYS_PATH)
+        discovery, found = await self._api.document(DISCOVERY_PATH), await self._api.document(KEYS_PATH)
         keys = {}
         for jwk in found.get("keys") or []:
             try:

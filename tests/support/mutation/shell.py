@@ -197,6 +197,20 @@ MUTANTS = (
         "tests/kube/test_expired.py::test_a_list_whose_rest_is_forgotten_is_begun_anew",
     ),
     Mutant(
+        "a list without items is an empty one",
+        FOLDER + "**/kubeapi.py",
+        'items, kind = answer.get("items", 0), ',
+        'items, kind = answer.get("items"), ',
+        "tests/kube/test_api.py::test_an_answer_that_does_not_say_what_it_is_says_nothing",
+    ),
+    Mutant(
+        "an answer in the API server's place is an object of it",
+        FOLDER + "**/kubeapi.py",
+        '    if not answer.get("kind") or not answer.get("apiVersion") or ',
+        "    if ",
+        "tests/kube/test_api.py::test_an_answer_that_does_not_say_what_it_is_says_nothing",
+    ),
+    Mutant(
         "a bracket within a name ends managedFields",
         FOLDER + "**/lean.py",
         "        if marks % 2 == 0:\n",

@@ -17,7 +17,13 @@ from typing import Any, Callable, Dict, List, Optional, Set
 from trainjob.agent.background import within
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control.http_post import Answer, PostConnection, PostError, trust
-from trainjob.agent.control.sync_trouble import Refused, TokenUnreadable, describe, is_certificate_trouble
+from trainjob.agent.control.sync_trouble import (
+    NoInstruction,
+    Refused,
+    TokenUnreadable,
+    describe,
+    is_certificate_trouble,
+)
 from trainjob_api import contract
 
 PATH = "/v1/sync"
@@ -190,10 +196,7 @@ class Sync:
         answer = await connection.post(self._config.coordinator.path + PATH, headers, body)
         if answer.status != 200:
             self._refused(answer)
-        reply = json.loads(answer.body)
-        if not isinstance(reply, dict):
-            raise ValueError("the answer is no JSON object")
-        return reply
+        return _told(answer.body)
 
     def _authorization(self) -> Dict[str, str]:
         if self._config.token_file is None:
@@ -238,7 +241,7 @@ class Sync:
 
     def _take(self, reply: Dict[str, Any]) -> None:
         """A reply of an operator that no longer leads is ignored."""
-        transition, instruction = int(reply["transition"]), reply["instruction"]
+        transition, instruction = reply["transition"], reply["instruction"]
         self._pace_s = _pace_s(reply.get("pace_s"))
         self._alone_since = asyncio.get_running_loop().time()
         if self._troubles:
@@ -260,6 +263,17 @@ def _heard(request: asyncio.Task[Dict[str, Any]]) -> None:
     """An error that comes when nobody waits for the answer any more (the agent stops) is no fault of the agent's."""
     if not request.cancelled():
         request.exception()
+
+
+def _told(body: bytes) -> Dict[str, Any]:
+    """What a coordinator says: a transition, and what to do. Raises NoInstruction."""
+    try:
+        reply = json.loads(body)
+        if isinstance(reply["transition"], int) and isinstance(reply["instruction"]["do"], str):
+            return dict(reply)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise NoInstruction(body)
 
 
 def _pace_s(told: object) -> float:

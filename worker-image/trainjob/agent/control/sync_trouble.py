@@ -25,6 +25,13 @@ class Refused(PostError):
         self.answer = answer
 
 
+class NoInstruction(PostError):
+    """An answer that says yes, and not what to do: somebody else's, or that of an operator of another kind."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(f"{_sentence(body)!r}")
+
+
 class TokenUnreadable(PostError):
     """The token's file cannot be read."""
 
@@ -53,6 +60,12 @@ def describe(error: Exception, config: AgentConfig) -> Trouble:
         )
     if isinstance(error, TokenUnreadable):
         return Trouble("token file", f"this pod's token cannot be read ({error}), so nothing is sent to {where}")
+    if isinstance(error, NoInstruction):
+        return Trouble(
+            "no instruction",
+            f"what answers as {where} tells nothing to do ({error}): a proxy in front of it, or another server? The "
+            "operator's --coordinator-url says where agents look for it",
+        )
     if isinstance(error, Refused):
         said = _sentence(error.answer.body)
         if error.answer.retry_after_s is not None:
@@ -86,6 +99,6 @@ def _sentence(body: bytes) -> str:
     """The coordinator's own, or the start of what came."""
     try:
         said = json.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         said = body.decode("utf-8", "replace")
     return "".join(c for c in str(said)[:TEXT_LIMIT] if c.isprintable())

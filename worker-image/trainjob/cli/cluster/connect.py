@@ -53,4 +53,4 @@ def code_of(error: ApiError) -> int:
     """The exit code for a refusal."""
     if error.status in (None, 401, 403):
         return CLI_NO_ACCESS
-    return CLI_NOT_FOUND if error.status == 404 and error.reason != "NoCRD" else CLI_ERROR
+    return CLI_NOT_FOUND if error.absent else CLI_ERROR

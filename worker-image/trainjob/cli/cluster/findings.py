@@ -94,7 +94,7 @@ def examine(patient: Patient) -> list[Finding]:
 def cluster(patient: Patient) -> Finding:
     """Whether anybody answers, and lets this user in."""
     try:
-        answer = patient.api.get("/version")
+        answer = patient.api.document("/version")
     except ApiError as error:
         return Finding("cluster", Level.FAIL, str(error), error.next_step)
     return Finding(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainjob.launch.errors import LaunchError
@@ -36,9 +36,16 @@ class ApiError(LaunchError):
         """A sentence or command that gets the user on. Python shows it below the traceback."""
         self.add_note(f"next: {next_step}")
         self.status = status
-        """HTTP status; None: no answer came, or there is no cluster to ask."""
+        """HTTP status; None: no answer of the API server's came, or there is no cluster to ask."""
         self.reason = reason
         """Kubernetes' one word for it: AlreadyExists, NotFound, ..."""
+
+    @property
+    def absent(self) -> bool:
+        """Whether the API server says that there is no such object. Of a kind that is not served it says nothing of any
+        object.
+        """
+        return self.status == 404 and self.reason != "NoCRD"
 
     @property
     def passing(self) -> bool:
@@ -106,32 +113,41 @@ class Api:
         configuration, namespace, name = read()
         return cls(configuration, pool_of(configuration), namespace=namespace, context=name, again=again)
 
-    def get(self, path: str, **params: str) -> Manifest:
-        """One object, or whatever stands at that path."""
-        return self._json("GET", path, params=params)
+    def get(self, path: str) -> Manifest:
+        """One object."""
+        return self._object("GET", path)
+
+    def document(self, path: str) -> Manifest:
+        """What is no object of the API: its version."""
+        return self._json("GET", path)
 
     def items(self, path: str, **params: str) -> list[Manifest]:
         """All objects of a list, read page by page."""
         found: list[Manifest] = []
         token = ""
         while True:
-            answer = self.get(path, limit=str(PAGE), **({"continue": token} if token else {}), **params)
-            found += answer.get("items") or []
-            token = (answer.get("metadata") or {}).get("continue") or ""
+            asked = {"limit": str(PAGE), **({"continue": token} if token else {}), **params}
+            answer = self._object("GET", path, params=asked)
+            if not str(answer["kind"]).endswith("List") or not isinstance(answer.get("items", 0), (list, type(None))):
+                raise self._another(path, "no list")
+            found += answer["items"] or []
+            before, token = token, (answer.get("metadata") or {}).get("continue") or ""
             if not token:
                 return found
+            if token == before:
+                raise self._another(path, "a list that goes on where it has been")
 
     def create(self, path: str, body: Manifest, **params: str) -> Manifest:
         """POST; `path` is the collection's."""
-        return self._json("POST", path, body=body, params=params)
+        return self._object("POST", path, body=body, params=params)
 
     def patch(self, path: str, body: Manifest) -> Manifest:
         """JSON merge patch: a field to be removed is there as None."""
-        return self._json("PATCH", path, body=body, content="application/merge-patch+json")
+        return self._object("PATCH", path, body=body, content="application/merge-patch+json")
 
     def delete(self, path: str, body: Manifest | None = None) -> Manifest:
         """DELETE with its options."""
-        return self._json("DELETE", path, body=body)
+        return self._object("DELETE", path, body=body, kinds=("Status",))
 
     def lines(self, path: str, *, idle_s: float = READ_S, **params: str) -> Iterator[str]:
         """The lines of a text answer as they come. Raises ApiError when none came for `idle_s`, or the connection
@@ -152,6 +168,16 @@ class Api:
         finally:
             response.close()
 
+    def _object(self, method: str, path: str, *, kinds: Sequence[str] = (), **request: Any) -> Manifest:
+        """The API says of each answer what it is; one that does not says nothing of what was asked: it came from
+        somebody else. `kinds`: a Status, which is no object, is meant too.
+        """
+        found = self._json(method, path, **request)
+        kind = found.get("kind")
+        if not kind or not found.get("apiVersion") or (kind == "Status" and kind not in kinds):
+            raise self._another(path, "something that is no object of the API")
+        return found
+
     def _json(
         self,
         method: str,
@@ -165,11 +191,10 @@ class Api:
         try:
             found = json.loads(response.data)
         except ValueError:
-            raise ApiError(
-                f"{self.server}{path} answered with something that is no JSON",
-                next_step="check that the kubeconfig's server is a Kubernetes API server, not a proxy's log-in page",
-            ) from None
-        return dict(found) if isinstance(found, dict) else {"items": found}
+            raise self._another(path, "something that is no JSON") from None
+        if not isinstance(found, dict):
+            raise self._another(path, "no object")
+        return found
 
     def _request(
         self,
@@ -221,24 +246,25 @@ class Api:
             next_step="`kubectl cluster-info` shows whether it is there; `tj doctor` looks closer",
         )
 
+    def _another(self, path: str, what: str) -> ApiError:
+        """Somebody else answers: a proxy's page to log in at, a balancer that has no way to the API server."""
+        return ApiError(
+            f"{self.server}{path} was answered with {what}: something between here and the API server answers in its "
+            "place",
+            next_step="check that the kubeconfig's server is a Kubernetes API server, not a proxy's log-in page",
+        )
+
     def _refused(self, method: str, path: str, status: int, data: bytes) -> ApiError:
         try:
-            said = json.loads(data)
+            said = dict(json.loads(data))
             message, reason = str(said.get("message") or ""), str(said.get("reason") or "")
-        except (ValueError, AttributeError):
-            message, reason = data[:300].decode("utf-8", "replace").strip(), ""
+        except (ValueError, TypeError):
+            said, message, reason = {}, data[:300].decode("utf-8", "replace").strip(), ""
         if status == 401:
             return ApiError(
                 f"the API server {self.server} does not know you (401)",
                 next_step=f"log in again: the credentials of context {self.context} are missing or have expired",
                 status=401,
-                reason=reason,
-            )
-        if status == 403:
-            return ApiError(
-                f"you may not do this: {message}",
-                next_step="`tj doctor` lists your rights and the command that an administrator grants them with",
-                status=403,
                 reason=reason,
             )
         if status == 404 and _of_ours(path) and any(words in message for words in _NO_SUCH_KIND):
@@ -247,6 +273,17 @@ class Api:
                 next_step="`tj doctor` says how to install TrainJob",
                 status=404,
                 reason="NoCRD",
+            )
+        details = said.get("details")
+        nameless = status == 404 and not (isinstance(details, dict) and details.get("name"))
+        if status < 500 and status not in (408, 429) and (nameless or said.get("kind") != "Status"):
+            return self._another(path, f"{status} in other words than the API's ({message[:100]!r})")
+        if status == 403:
+            return ApiError(
+                f"you may not do this: {message}",
+                next_step="`tj doctor` lists your rights and the command that an administrator grants them with",
+                status=403,
+                reason=reason,
             )
         return ApiError(
             message or f"{method} {path} was answered with {status}",

@@ -218,7 +218,7 @@ def make_room(api: Api, namespace: str, name: str, *, whatever: bool = False) ->
     try:
         manifest = jobs_api.get(api, namespace, name)
     except ApiError as error:
-        if error.status == 404 and error.reason != "NoCRD":
+        if error.absent:
             return
         raise
     job = jobs_api.read(manifest)
@@ -243,7 +243,7 @@ def gone(api: Api, namespace: str, name: str, uid: str, timeout_s: float | None)
             if jobs_api.get(api, namespace, name)["metadata"]["uid"] != uid:
                 return True
         except ApiError as error:
-            if error.status == 404:
+            if error.absent:
                 return True
             if not error.passing:
                 raise

@@ -93,7 +93,7 @@ class _Follower:
                 manifest = jobs_api.get(self._api, self._wanted.namespace, self._wanted.name)
                 pods = jobs_api.pods(self._api, self._wanted.namespace, self._wanted.name) if self._wanted.logs else []
             except ApiError as error:
-                if error.status == 404 and self._uid:
+                if error.absent and self._uid:
                     yield from self._drain(0.0)
                     yield Update(kind="gone", text=f"{self._wanted.name} was deleted")
                     return

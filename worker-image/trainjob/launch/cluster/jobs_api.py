@@ -92,7 +92,7 @@ def get(api: Api, namespace: str, name: str) -> Manifest:
     try:
         return api.get(path(namespace, name))
     except ApiError as error:
-        if error.status != 404 or error.reason == "NoCRD":
+        if not error.absent:
             raise
         raise ApiError(
             f"there is no TrainJob {name} in namespace {namespace}",

@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, Generic, List, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
-from trainjob.checkpoint.stores.s3 import errands, replies
+from trainjob.checkpoint.stores.s3 import errands, genuine, replies
 from trainjob.checkpoint.stores.s3.boto import Boto
 from trainjob.checkpoint.stores.s3.errands import Origin
 from trainjob.checkpoint.stores.s3.settings import Settings
@@ -67,12 +67,24 @@ class Direct:
         headers = {"range": f"bytes={first}-{last}"}
         if etag is not None:
             headers["if-match"] = etag
-        connection, reply = self._exchange("GET", key, "", headers, None)
-        return _DirectReply(self, connection, reply, total(reply.getheader("Content-Range")))
+        connection, reply = self._exchange("GET", key, "", headers, None, genuine.PART_OF)
+        try:
+            size = total(reply.getheader("Content-Range"), first)
+        except OSError:
+            connection.close()
+            raise
+        return _DirectReply(self, connection, reply, size)
 
     def whole(self, key: str, algorithm: str) -> Reply:
         """The reply's head is here when this returns."""
         connection, reply = self._exchange("GET", key, "", {"x-amz-checksum-mode": "ENABLED"}, None)
+        try:
+            genuine.refuse_page(reply.getheader("Content-Type"))
+            if reply.length is None and not reply.chunked:
+                raise genuine.NotTheStores("a reply without a length, which no store sends")
+        except OSError:
+            connection.close()
+            raise
         return _DirectReply(
             self,
             connection,
@@ -86,6 +98,11 @@ class Direct:
         query = f"partNumber={target.part}&uploadId={quote(target.upload, safe='-_.~')}" if target.part else ""
         connection, reply = self._exchange("PUT", target.key, query, target.headers(len(body)), body)
         etag = reply.getheader("ETag") or ""
+        try:
+            genuine.refuse_contents(reply.length or (reply.chunked and reply.read(1)))
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            raise
         self.done(connection, reply)
         return etag
 
@@ -151,10 +168,16 @@ class Direct:
             connection.close()
 
     def _exchange(
-        self, method: str, key: str, query: str, headers: Dict[str, str], body: Optional[Body]
+        self,
+        method: str,
+        key: str,
+        query: str,
+        headers: Dict[str, str],
+        body: Optional[Body],
+        wanted: int = genuine.DONE,
     ) -> Tuple[socket.socket, http.client.HTTPResponse]:
-        """A request and its reply. Raises ClientError for a refusal, OSError and HTTPException for what went wrong
-        on the way.
+        """A request and its reply, of that status. Raises ClientError for a refusal, OSError and HTTPException for what
+        went wrong on the way.
         """
         head = self.head(method, key, query, headers)
         connection = self._connected()
@@ -162,7 +185,8 @@ class Direct:
             connection.sendall(head)
             early = replies.sent(connection, body)
             reply = early or replies.reply_to(connection, method)
-            if reply.status // 100 == 2:
+            if reply.status < 300:
+                genuine.refuse_others(reply, wanted)
                 return connection, reply
             error = replies.refusal(method, reply)
         except BaseException:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Sequence
 
+from trainjob.checkpoint.stores.s3 import genuine
 from trainjob.checkpoint.stores.s3.ways import Body, OrderT, Reply, Target, total
 
 
@@ -19,12 +20,19 @@ class Boto:
     def get(self, key: str, first: int, last: int, etag: Optional[str]) -> Reply:
         """By get_object."""
         condition = {} if etag is None else {"IfMatch": etag}
-        reply = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={first}-{last}", **condition)
-        return _BotoReply(reply["Body"], str(reply["ETag"]), total(reply.get("ContentRange")))
+        reply = genuine.of_store(
+            self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={first}-{last}", **condition),
+            "ETag",
+            status=genuine.PART_OF,
+        )
+        return _BotoReply(reply["Body"], str(reply["ETag"]), total(reply.get("ContentRange"), first))
 
     def whole(self, key: str, algorithm: str) -> Reply:
         """By get_object."""
-        reply = self._client.get_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
+        reply = genuine.of_store(
+            self._client.get_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"), "ETag", "ContentLength"
+        )
+        genuine.refuse_page(reply.get("ContentType"))
         return _BotoReply(
             reply["Body"],
             str(reply["ETag"]),
@@ -43,8 +51,9 @@ class Boto:
             f"Checksum{algorithm.upper()}": value,
         }
         if target.part:
-            return str(self._client.upload_part(UploadId=target.upload, PartNumber=target.part, **fields)["ETag"])
-        return str(self._client.put_object(IfNoneMatch="*", **fields)["ETag"])
+            fields.update(UploadId=target.upload, PartNumber=target.part)
+            return genuine.stored(self._client.upload_part(**fields))
+        return genuine.stored(self._client.put_object(IfNoneMatch="*", **fields))
 
     def small(self, orders: Sequence[OrderT]) -> Sequence[OrderT]:
         """None: side by side they would cost as much as one by one."""

@@ -288,5 +288,6 @@ def _parse(buffer: bytearray, filled: int) -> Optional[_Head]:
     fields = {name: value.strip() for name, _, value in (line.partition(b":") for line in lines)}
     said = fields.get(b"content-length", b"")
     length = int(said) if said.isdigit() else -1
-    plain = first.startswith(b"http/1.1 200") and b"transfer-encoding" not in fields
+    # A store names the version of what it stored or has: a yes without that is somebody else's.
+    plain = first.startswith(b"http/1.1 200") and b"transfer-encoding" not in fields and bool(fields.get(b"etag"))
     return _Head(end + 4, length, plain and 0 <= length <= LIMIT, fields.get(b"connection") == b"close")

@@ -89,11 +89,15 @@ MOVED = (
     "AuthorizationHeaderMalformed",
     "IllegalLocationConstraintException",
     "301",
+    "308",
     "TemporaryRedirect",
     "RecursionError",
 )
 """The last one is boto3 following a redirect that leads to itself."""
+_ELSEWHERE = (301, 308)
 _ABSENT = ("NoSuchKey", "NoSuchUpload")
+_NOT_THE_STORES = "NotTheStores"
+"""`genuine.NotTheStores`: a yes that is not the store's."""
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "StorageFull", "InsufficientStorage", "InsufficientCapacity")
 
 
@@ -148,16 +152,22 @@ def meaning(given: Answer) -> str:
         return CREDENTIALS  # to a HEAD, whose refusal has no words
     if given.code in _ABSENT:
         return ABSENT
-    if _nobody(given):
+    if given.status == 412:
+        return TAKEN  # with words or without: who hears it looks what is there
+    if nobody(given):
         return RETRY
-    return {412: TAKEN, 416: EMPTY}.get(given.status, REFUSED)
+    return EMPTY if given.status == 416 else REFUSED
 
 
-def _nobody(given: Answer) -> bool:
-    """Not found, and not in the words of a store: a proxy in front of it says so while it has no way to it. Taken for a
-    word of the store's it would mean that nothing is stored.
+def nobody(given: Answer) -> bool:
+    """Not in the words of a store, all of whose refusals have some: a proxy in front of it says so while it has no way
+    to it, or lets nobody through. Taken for a word of the store's it would mean that nothing is stored, or that nothing
+    can be. One that sends everything elsewhere for good is none that passes.
     """
-    return given.status == 404 and given.code in ("", "404", "NotFound")
+    if given.status == 0:
+        return given.code == _NOT_THE_STORES
+    without_words = "", str(given.status), *(("NotFound",) if given.status == 404 else ())
+    return given.status not in _ELSEWHERE and given.code in without_words
 
 
 class Where(NamedTuple):
@@ -188,7 +198,12 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
             f"there is no bucket {where.bucket} {at}. Create it (aws s3 mb s3://{where.bucket}), or correct the "
             "storage's name.",
         )
-    if _nobody(given):
+    if code == "400" and where.endpoint.startswith("http:"):
+        return (
+            unusable,
+            f"the store speaks TLS {at}. Give its endpoint as {where.endpoint.replace('http://', 'https://')}.",
+        )
+    if nobody(given) and given.status not in (*_TRANSIENT_STATUS, 501, 507):
         return (
             errors.UNREADABLE,
             f"something that is no object store answers {at}: a proxy or an ingress that has no way to it, or another "
@@ -224,7 +239,7 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
             "this machine's clock and the store's differ by more than 15 minutes. Compare `date -u` with `curl -sI "
             f"{where.endpoint}`, and run NTP.",
         )
-    if code in MOVED:
+    if code in MOVED or given.status in _ELSEWHERE:
         region = (
             f": it is in {given.region}" if given.region else f", or {where.endpoint} redirects everything (to https?)"
         )
@@ -272,11 +287,6 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
             errors.UNREADABLE,
             f"the store does not answer. Check that this machine reaches it: curl -sI {where.endpoint} (or does it "
             f"speak {scheme}?)",
-        )
-    if code == "400" and where.endpoint.startswith("http:"):
-        return (
-            unusable,
-            f"the store speaks TLS {at}. Give its endpoint as {where.endpoint.replace('http://', 'https://')}.",
         )
     if given.status in _TRANSIENT_STATUS:
         return errors.UNREADABLE, "the store is overloaded or broken. It is tried again later."

@@ -10,11 +10,13 @@ import contextlib
 import http.client
 import socket
 import xml.etree.ElementTree as ElementTree
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 from trainjob.checkpoint.stores.s3.ways import Body
 
 ERROR_LIMIT = 64 << 10
+LINES = 1000
+"""Of a head at most: what only says, again and again, that the contents may come would be read for ever."""
 
 
 def reply_to(connection: socket.socket, method: str) -> http.client.HTTPResponse:
@@ -53,7 +55,7 @@ def refusal(method: str, reply: http.client.HTTPResponse) -> Exception:
     try:
         for element in ElementTree.fromstring(reply.read(ERROR_LIMIT)):
             fields[element.tag.rpartition("}")[2]] = element.text or ""
-    except ElementTree.ParseError:
+    except (ElementTree.ParseError, ValueError, LookupError):  # the latter two: an encoding that is none
         pass
     headers = {name.lower(): value for name, value in reply.getheaders()}
     error: Exception = ClientError(
@@ -69,17 +71,11 @@ def only_whole(client: Any) -> None:
     """
     from botocore import awsrequest
 
-    with contextlib.suppress(AttributeError):  # botocore has it elsewhere: then there is `refuse_nothing`
+    with contextlib.suppress(AttributeError):  # botocore has it elsewhere: then there is `genuine`
         pools = client._endpoint.http_session._pool_classes_by_scheme
         for scheme, pool in (("http", awsrequest.AWSHTTPConnectionPool), ("https", awsrequest.AWSHTTPSConnectionPool)):
             connection = type(pool.ConnectionCls.__name__, (pool.ConnectionCls,), {"response_class": _Response})
             pools[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": connection})
-
-
-def refuse_nothing(page: Mapping[str, Any]) -> None:
-    """A list says at least of what it is one. Raises OSError where it says nothing at all."""
-    if not page.keys() - {"ResponseMetadata"}:
-        raise http.client.RemoteDisconnected("the list broke off before its begin")
 
 
 class _Response(http.client.HTTPResponse):
@@ -97,8 +93,12 @@ class _Response(http.client.HTTPResponse):
 class _Lines:
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self._left = LINES
 
     def readline(self, limit: int = -1) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise http.client.RemoteDisconnected(f"the head of the reply has more than {LINES} lines")
         line = bytes(self._stream.readline(limit))
         if not line.endswith(b"\n") and len(line) != limit:
             raise http.client.RemoteDisconnected("the head of the reply broke off")

@@ -13,7 +13,7 @@ from typing import Any, Dict, Tuple
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StagingError, StoreError
 from trainjob.checkpoint.stores import digest, transfer
-from trainjob.checkpoint.stores.s3 import parts
+from trainjob.checkpoint.stores.s3 import genuine, parts
 from trainjob.checkpoint.stores.s3.parts import Object
 from trainjob.checkpoint.stores.s3.requests import Absent
 from trainjob.checkpoint.stores.s3.slice import WINDOW, Slice
@@ -48,7 +48,9 @@ class _Upload:
     def run(self) -> Stored:
         requests, where = self._target.requests, self._target.where
         kind = {"ChecksumAlgorithm": self._algorithm.upper(), "ChecksumType": "FULL_OBJECT"}
-        self._id = requests.run(lambda s3: s3.create_multipart_upload(**self._target.names, **kind), where)["UploadId"]
+        self._id = requests.run(
+            lambda s3: genuine.of_store(s3.create_multipart_upload(**self._target.names, **kind), "UploadId"), where
+        )["UploadId"]
         try:
             transfer.each(list(enumerate(parts.ranges(self._size), 1)), self._send, parts.THREADS, requests.spare)
             value = self._complete()
@@ -83,14 +85,17 @@ class _Upload:
             **parts.checksum_field(self._algorithm, value),
         )
         self._target.requests.run(
-            lambda s3: s3.complete_multipart_upload(**fields), self._target.where, conditional=True
+            lambda s3: genuine.of_store(s3.complete_multipart_upload(**fields), "ETag"),
+            self._target.where,
+            conditional=True,
         )
         return value
 
     def _abort(self) -> None:
         try:
             self._target.requests.run(
-                lambda s3: s3.abort_multipart_upload(**self._target.names, UploadId=self._id), self._target.where
+                lambda s3: genuine.removed(s3.abort_multipart_upload(**self._target.names, UploadId=self._id)),
+                self._target.where,
             )
         except (Absent, StoreError):
             pass  # the commit tidies up

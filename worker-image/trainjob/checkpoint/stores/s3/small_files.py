@@ -107,7 +107,9 @@ class _Put:
         return Target(self.key, (self._algorithm, digest.wire(self._algorithm, self._value))), data
 
     def take(self, contents: memoryview) -> bool:
-        """The store has it."""
+        """The store has it, if it says no more."""
+        if contents:
+            return False
         self.stored = Stored(self._size, digest.text(self._algorithm, self._value), self._algorithm)
         self._progress(self._size)
         return True

@@ -16,7 +16,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.records.names import UNFINISHED
 from trainjob.checkpoint.stores import digest, transfer
 from trainjob.checkpoint.stores.s3 import errors as s3_errors
-from trainjob.checkpoint.stores.s3 import parts, receiving, replies, sending, small_files
+from trainjob.checkpoint.stores.s3 import genuine, parts, receiving, sending, small_files
 from trainjob.checkpoint.stores.s3 import settings as s3_settings
 from trainjob.checkpoint.stores.s3.errors import Where
 from trainjob.checkpoint.stores.s3.parts import Object
@@ -157,7 +157,11 @@ class S3Store:
 
     def delete(self, key: str) -> None:
         """An object that is gone already is fine."""
-        self._read("remove", key, lambda client: client.delete_object(**self._names(key)), writing=True)
+
+        def remove(client: Any) -> None:
+            genuine.removed(client.delete_object(**self._names(key)))
+
+        self._read("remove", key, remove, writing=True)
 
     def unfinished(self, folder: str) -> List[str]:
         """Multipart uploads."""
@@ -188,9 +192,11 @@ class S3Store:
 
         def write(client: Any) -> bool:
             try:
-                client.put_object(**self._names(key), Body=data, **parts.checksum_field(self.algorithm, checksum))
+                fields = parts.checksum_field(self.algorithm, checksum)
+                genuine.stored(client.put_object(**self._names(key), Body=data, **fields))
             except client.exceptions.ClientError as error:
-                if s3_errors.answer(error).status == 400:
+                given = s3_errors.answer(error)
+                if given.status == 400 and not s3_errors.nobody(given):
                     return True
                 raise
             return False
@@ -205,7 +211,9 @@ class S3Store:
             **more,
         )
         self._requests.run(
-            lambda client: client.put_object(**fields), self.where("write", key, True), conditional=bool(more)
+            lambda client: genuine.stored(client.put_object(**fields)),
+            self.where("write", key, True),
+            conditional=bool(more),
         )
 
     def _read(self, doing: str, key: str, work: Callable[[Any], Any], writing: bool = False) -> Any:
@@ -220,16 +228,21 @@ class S3Store:
             operation, {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
         )
         fields = dict(more, Bucket=self.bucket, Prefix=self._below(folder))
+        asked: List[Dict[str, str]] = [{}]
         while True:
-            page = self._requests.run(functools.partial(_page, operation, fields), self.where("list", folder, False))
+            work = functools.partial(_page, operation, {**fields, **asked[-1]}, follow, asked)
+            page, following = self._requests.run(work, self.where("list", folder, False))
             yield page
-            if not page.get("IsTruncated"):
+            if not following:
                 return
-            fields.update({ours: page[theirs] for ours, theirs in follow.items() if page.get(theirs)})
+            asked.append(following)
 
     def _uploads(self, folder: str) -> Iterator[Tuple[str, str]]:
+        below = self._below(folder)
         for page in self._pages("list_multipart_uploads", folder):
-            yield from ((row["Key"], row["UploadId"]) for row in page.get("Uploads") or ())
+            for row in page.get("Uploads") or ():
+                if row["Key"].startswith(below):  # some stores know no prefix here, and name those of other jobs
+                    yield row["Key"], row["UploadId"]
 
     def _names(self, key: str) -> Dict[str, str]:
         return {"Bucket": self.bucket, "Key": f"{self.prefix}/{key}" if self.prefix else key}
@@ -263,11 +276,13 @@ class S3Store:
         return self.checksum(key, transfer.nothing, self.algorithm)
 
 
-def _page(operation: str, fields: Dict[str, str], client: Any) -> Dict[str, Any]:
-    page: Dict[str, Any] = getattr(client, operation)(**fields)
-    replies.refuse_nothing(page)
-    return page
+def _page(
+    operation: str, fields: Dict[str, str], follow: Dict[str, str], asked: List[Dict[str, str]], client: Any
+) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """A page, and how the one after it is asked for."""
+    page = genuine.listed(getattr(client, operation), fields)
+    return page, genuine.following(page, follow, asked)
 
 
 def _abort(fields: Dict[str, str], client: Any) -> None:
-    client.abort_multipart_upload(**fields)
+    genuine.removed(client.abort_multipart_upload(**fields))

@@ -108,9 +108,9 @@ class Bodies(Protocol):
         ...
 
 
-def total(content_range: Optional[str]) -> int:
-    """Of the object that a range is of. Raises OSError."""
-    size = str(content_range or "").rpartition("/")[2]
-    if not size.isdigit():
-        raise OSError(f"the reply to a request for a range says {content_range!r} of its range")
+def total(content_range: Optional[str], first: int) -> int:
+    """Of the object that a range is of, which begins with that byte. Raises OSError."""
+    begin, _, size = str(content_range or "").rpartition("/")
+    if not size.isdigit() or begin.split("-")[0] != f"bytes {first}":
+        raise OSError(f"the reply to a request for a range from {first} on says {content_range!r} of its range")
     return int(size)
