@@ -215,6 +215,7 @@ UNFIT = {
     ),
     "files": ("kept = open('left', 'w')", "left"),
     "folder": ("import os; os.chdir('/')", "changed the working folder"),
+    "exit": ("import tempfile; kept = tempfile.TemporaryDirectory()", "away at exit"),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
     "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),

@@ -86,17 +86,19 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     """Import it all. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
     try:
-        missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
-        preload.bring(preload.OURS, wishes.folder, optional=False)
-        if wishes.learned:
-            without = frozenset(wishes.without)
-            slowly = wishes.beside_training
-            brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
+        with before.acts.watched():
+            missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+            preload.bring(preload.OURS, wishes.folder, optional=False)
+            if wishes.learned:
+                without = frozenset(wishes.without)
+                slowly = wishes.beside_training
+                brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
         why = fitness.unfit(before)
-    except preload.NotThese as error:
-        why = str(error)
-    if why is not None:
-        raise learned.Unfit("", why)
+        if why is not None:
+            raise learned.Unfit("", why)
+    except (learned.Unfit, preload.NotThese) as error:
+        before.acts.undo()
+        raise error if isinstance(error, learned.Unfit) else learned.Unfit("", str(error)) from None
     short_exit.undo_nothing()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
