@@ -117,6 +117,27 @@ def test_what_modules_keep_of_tmpdir_when_they_are_imported_is_the_ranks(tmp_pat
     assert len(list(tmp.iterdir())) == 1
 
 
+def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: Path) -> None:
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text(
+        "import os\nos.environ['OF_LIBRARY'] = 'set'\nos.environ['OF_JOB'] += ' and more'\ndel os.environ['NOT_FOR_IT']\n"
+        "os.environ.setdefault('LOCAL_RANK', 'none')\n"
+    )
+    _write(
+        tmp_path / "scripts",
+        "import ahead, os\nprint(*map(os.environ.get, ('OF_LIBRARY', 'OF_JOB', 'NOT_FOR_IT', 'LOCAL_RANK')))\n"
+        "print(*sorted(os.environ.keys() & {'OF_LIBRARY', 'OF_JOB', 'NOT_FOR_IT'}), os.getenv('NOT_FOR_IT'), sep=', ')\n",
+    )
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    extra = {"PYTHONPATH": path, "OF_JOB": "the job's", "NOT_FOR_IT": "1"}
+    ranks = [{contract.ENV_LOCAL_RANK: "0"}]
+    plain = run_plain(["train.py"], tmp_path / "scripts", ranks=ranks, extra=extra)
+    warm = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra)
+    assert [each.warm for each in (*plain.ranks, *warm.ranks)] == [False, True], warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out == "set the job's and more None 0\nOF_JOB, OF_LIBRARY, None\n"
+
+
 def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     _write(
         tmp_path,

@@ -41,8 +41,8 @@ class Ahead(NamedTuple):
     """What the parent's imports have left."""
 
     modules: AbstractSet[str]
-    environ: Mapping[str, str]
-    """Variables that modules have set."""
+    environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
+    """Variables that modules have set, changed or taken away: what was there before, and after."""
 
 
 def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
@@ -61,8 +61,7 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
         line.send(packet(FROM_GATE, Plain(hidden)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
-    for name, value in ahead.environ.items():
-        os.environ.setdefault(name, value)
+    _change(ahead.environ)
     places.renew(order.environ)
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
@@ -72,6 +71,23 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     # Last: there may be other files than when it was forked.
     importlib.invalidate_caches()
     return order.command
+
+
+def changes(before: Mapping[str, str]) -> Dict[str, Tuple[Optional[str], Optional[str]]]:
+    """Of the environment since then, as `Ahead` has them."""
+    both = ((name, (before.get(name), os.environ.get(name))) for name in {*before, *os.environ})
+    return {name: values for name, values in both if values[0] != values[1]}
+
+
+def _change(environ: Mapping[str, Tuple[Optional[str], Optional[str]]]) -> None:
+    """What a module would have found otherwise in this rank is the rank's."""
+    for name, (before, after) in environ.items():
+        if os.environ.get(name) != before:
+            continue
+        if after is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = after
 
 
 def renew() -> None:

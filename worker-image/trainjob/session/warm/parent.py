@@ -103,8 +103,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    added = {name: value for name, value in os.environ.items() if environ.get(name) != value}
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, added)
+    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ))
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
