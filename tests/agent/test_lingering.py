@@ -49,7 +49,7 @@ def test_a_clean_up_at_exit_that_hangs_keeps_no_rank(tmp_path: Path) -> None:
     with rig(tmp_path, "atexit.register(time.sleep, 600)\n", agents=1) as it:
         it.run(1)
         it.wait(it.completed, "completed")
-        assert "in a clean-up at exit" in it.text(0)
+        it.wait_text(0, "in a clean-up at exit")
 
 
 @pytest.mark.slow
@@ -89,7 +89,8 @@ def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
     with rig(tmp_path, script) as it:
         it.run(1)
         it.wait(it.completed, "completed")
-        assert "trained" in it.text(1) and "its process is killed" not in it.text(1)
+        it.wait_text(1, "trained")
+        assert "its process is killed" not in it.text(1)
 
 
 @pytest.mark.slow
@@ -106,7 +107,7 @@ def test_behind_a_launcher_it_is_said_and_the_launcher_decides(tmp_path: Path) -
     with rig(tmp_path, script, agents=1, command=["sh", "-c", f"{sys.executable} train.py; exit $?"]) as it:
         it.run(1)
         it.wait(it.completed, "completed")
-        assert "Python waits for its threads upload. What started it waits for it" in it.text(0)
+        it.wait_text(0, "Python waits for its threads upload. What started it waits for it")
 
 
 WIPED = """
