@@ -345,6 +345,8 @@ def test_large_environments_and_odd_bytes_arrive(tmp_path: Path) -> None:
 
 
 KILL_GATES = """
+while not all(gate.stands for gate in starter._gates):
+    await asyncio.sleep(0.01)
 for gate in starter._gates:
     os.kill(gate.pid, 9)
 while any(gate.stands for gate in starter._gates):
