@@ -289,6 +289,28 @@ def test_code_of_the_job_is_not_imported_ahead(tmp_path: Path) -> None:
     assert "module mine lies beside the script" in runs.said[0]
 
 
+INSTALLS = "if number == 0:\n    os.mkdir('../libraries/ahead-2.0.dist-info')\n"
+
+
+def test_what_was_installed_anew_is_not_what_was_imported_ahead(tmp_path: Path) -> None:
+    """Forks that wait start Python anew, and another parent is made."""
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text("")
+    _write(tmp_path / "scripts", "import os, sys\nprint('ahead' in sys.modules)\n")
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    runs = run_warm(
+        ["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=3, then=INSTALLS
+    )
+    assert runs.ranks[0].warm, "it was forked before"
+    assert (runs.ranks[0].out, runs.ranks[2].out) == ("False\n", "True\n"), runs.said
+    words = "ahead-2.0.dist-info may decide what is imported, and has changed"
+    assert words in runs.said[0] and "new interpreter" in runs.said[0]
+    assert [said for said in runs.said if "Another one is made" in said] == [
+        f"the warm parent died: {tmp_path}/libraries/{words}. Another one is made"
+    ]
+
+
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
     _write(tmp_path, "print('ran')\n")
     runs = run_warm(["train.py"], tmp_path, preload=["decimal", "nothing_of_that_name"])

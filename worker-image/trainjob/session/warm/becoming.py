@@ -1,7 +1,7 @@
 """How a fork becomes what `python script.py` would be: streams, environment, names, random states.
 
 Called in a fork that has its order. Where it could not be the same (a module beside the script that hides one which is
-imported already) it starts Python anew in its place.
+imported already, a package that was installed anew since) it starts Python anew in its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import (
 )
 
 from trainjob.session import imported
-from trainjob.session.warm import offsets, places, title
+from trainjob.session.warm import offsets, places, title, unchanged
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
@@ -43,6 +43,7 @@ class Ahead(NamedTuple):
     modules: AbstractSet[str]
     environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
     """Variables that modules have set, changed or taken away: what was there before, and after."""
+    installed: unchanged.Installed
 
 
 def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
@@ -57,8 +58,9 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     own = () if folder is None else (_first_path(order.command, folder),)
     front = (*own, *(path for path in order.front if path not in sys.path))
     hidden = next(filter(None, (_hidden_by(path, ahead.modules) for path in front)), None)
-    if hidden is not None:
-        line.send(packet(FROM_GATE, Plain(hidden)))
+    why = hidden or ahead.installed.changed()
+    if why is not None:
+        line.send(packet(FROM_GATE, Plain(why)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
     _change(ahead.environ)

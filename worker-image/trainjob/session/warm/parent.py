@@ -14,7 +14,7 @@ import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
-from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
+from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload, unchanged
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
     FROM_PARENT,
@@ -103,7 +103,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ))
+    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), unchanged.Installed())
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -116,6 +116,9 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         why = fitness.unfit_now()
         if why is not None or len(fds) != 1:
             _end(line, why or "a fork was asked for without its socket")
+        why = grown.ahead.installed.changed()
+        if why is not None:
+            _end(line, why, again=True)
         own = socket.socket(fileno=fds[0])
         if _forked():
             line.close()
@@ -146,8 +149,8 @@ def _next(line: socket.socket) -> Tuple[object, List[int]]:
     return parse(TO_PARENT, data), list(fds)
 
 
-def _end(line: socket.socket, why: str, package: str = "") -> NoReturn:
-    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package)))
+def _end(line: socket.socket, why: str, package: str = "", again: bool = False) -> NoReturn:
+    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package, again)))
     os._exit(0)
 
 
