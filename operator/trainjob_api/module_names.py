@@ -1,4 +1,5 @@
-"""Names of modules as one text, as agents pass on what they have learned to import ahead: bounded, and data only.
+"""Names of modules as one text, as agents pass on what they have learned to import ahead: bounded, and data only. And
+as a list in a file, as a rank writes it (`session.imported`).
 
 Standard library only, Python 3.9: told by a warm parent (`session.warm.learned`), carried by the operator, read by
 another agent (`agent.warm.learning`).
@@ -6,6 +7,7 @@ another agent (`agent.warm.learning`).
 
 from __future__ import annotations
 
+import json
 from typing import Iterable, List
 
 from trainjob_api import contract
@@ -33,6 +35,16 @@ def names_in(text: object) -> List[str]:
     if not isinstance(text, str):
         return []
     return list(dict.fromkeys(filter(_is_name, text[: contract.MODULES_LIMIT].split(_BETWEEN))))
+
+
+def listed(path: str) -> List[str]:
+    """In such a file; empty: there is none, or it makes no sense."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _is_name(name: str) -> bool:

@@ -69,6 +69,8 @@ class Refused(NamedTuple):
     why: str
     package: str = ""
     """Of the learned ones, which is to blame."""
+    again: bool = False
+    """Another that is made now would not say so."""
 
 
 # --- A gate and the agent ---------------------------------------------------------------------------------------------

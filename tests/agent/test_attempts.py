@@ -230,7 +230,7 @@ def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(
         rig.hold(grace_s=10)
         rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["quiet"] and rig.report(1)["quiet"], "all stopped")
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
-        assert "leaving" in rig.text(0)
+        rig.wait_text(0, "leaving")
         rig.run(1)
         rig.wait(
             lambda: all(
@@ -332,7 +332,7 @@ def test_a_launcher_runs_once_a_pod_with_its_own_names(tmp_path: Path) -> None:
     with Rig(tmp_path, processes=4, command=["sh", "-c", words]) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
-        assert "r01 | 2 4 1 0 1 2 1" in rig.text(1)
+        rig.wait_text(1, "r01 | 2 4 1 0 1 2 1")
 
 
 def test_work_dirs_with_spaces_unicode_and_long_paths(tmp_path: Path) -> None:

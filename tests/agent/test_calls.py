@@ -83,7 +83,7 @@ def test_ranks_that_return_early_do_not_hurt_those_who_do_not_need_them(tmp_path
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
-        assert "evaluated" in rig.text(0)
+        rig.wait_text(0, "evaluated")
 
 
 def test_different_calls_are_named_on_both_sides(tmp_path: Path) -> None:

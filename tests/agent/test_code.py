@@ -43,7 +43,7 @@ def test_every_worker_unpacks_it_before_its_ranks_start(tmp_path: Path) -> None:
         job.wait(lambda: job.ended(0, 1), "both ranks have ended")
         assert [job.rank(number)["kind"] for number in (0, 1)] == [contract.END_OK] * 2, job.everything()
         for slot in (0, 1):
-            assert f"r0{slot} | helped by the helper in {job.work} None" in job.text(slot)
+            job.wait_text(slot, f"r0{slot} | helped by the helper in {job.work} None")
 
 
 @pytest.mark.parametrize(("change", "says"), [("gone", "is gone from"), ("damaged", "is not what was submitted")])

@@ -221,6 +221,8 @@ def test_a_call_that_holds_the_interpreters_lock_is_no_hang(tmp_path: Path) -> N
         hangs_after(rig, HANG_S)
         rig.wait(rig.completed, "completed")
         assert [each["hang"] for each in rig.coordinator.log if each["hang"]] == []
+        for slot in (0, 1):
+            rig.wait_text(slot, "held")
         assert all("is stopped" not in rig.text(slot) for slot in (0, 1))
         assert rig.text(0).count("held") == rig.text(1).count("held") == 1
 

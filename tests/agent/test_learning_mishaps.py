@@ -21,7 +21,7 @@ from support.patience import HANG_S
 from trainjob.agent.processes import memory, rank_command
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.reaper import OnEnd, Reaper
-from trainjob.agent.warm import learning, starter
+from trainjob.agent.warm import gates, learning, starter
 from trainjob.agent.warm.parent import WarmParent
 from trainjob.agent.warm.starter import WarmStarter
 from trainjob_api import contract
@@ -59,6 +59,7 @@ class Stage:
         self.script.parent.mkdir()
         self.script.write_text("")
         monkeypatch.chdir(self.script.parent)
+        monkeypatch.setattr(gates, "GATE_S", HANG_S)  # a busy machine makes no start plain
         self.listed, self.kept = folder / contract.IMPORTED, folder / contract.LEARNED
         self.starter: WarmStarter
         self.reaper: Noting
@@ -192,7 +193,7 @@ def test_one_that_comes_in_the_first_moment_of_a_start_has_the_next_ones_forks(
             (now,) = later
             before = len(stage.reaper.ever)
             now()
-            await ranks.prepare(0)  # as long as forks that were asked for take
+            await stage.until(lambda: len(stage.reaper.ever) > before)
             os.kill(rank, signal.SIGKILL)
             return before, len(stage.reaper.ever)
 

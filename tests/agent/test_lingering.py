@@ -49,7 +49,7 @@ def test_a_clean_up_at_exit_that_hangs_keeps_no_rank(tmp_path: Path) -> None:
     with rig(tmp_path, "atexit.register(time.sleep, 600)\n", agents=1) as it:
         it.run(1)
         it.wait(it.completed, "completed")
-        assert "in a clean-up at exit" in it.text(0)
+        it.wait_text(0, "in a clean-up at exit")
 
 
 BROKEN = pytest.mark.parametrize(
@@ -104,7 +104,8 @@ def test_who_goes_on_training_in_a_thread_is_left_alone(tmp_path: Path) -> None:
     with rig(tmp_path, script, entry=(*QUICK, "trainjob.agent.processes.leaving.BUSY_SHARE=0.001")) as it:
         it.run(1)
         it.wait(it.completed, "completed")
-        assert "trained" in it.text(1) and "its process is killed" not in it.text(1)
+        it.wait_text(1, "trained")
+        assert "its process is killed" not in it.text(1)
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_calls_at_exit_of_a_rank_that_raised_are_refused(tmp_path: Path) -> None
     with Rig(tmp_path, script=script) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, 1), "ended")
-        assert "told: Rank 1 raised ValueError: gone, and makes a call after it" in rig.text(1)
+        rig.wait_text(1, "told: Rank 1 raised ValueError: gone, and makes a call after it")
 
 
 def test_an_exception_out_of_report_and_another_report_make_nobody_wait(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_programs_one_after_the_other_are_one_rank(tmp_path: Path, way: str) -> 
     with Rig(tmp_path, script=script, command=command) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
-        assert "done with ['second']" in rig.text(1)
+        rig.wait_text(1, "done with ['second']")
 
 
 def test_an_exit_code_after_a_refused_call_is_owed_to_the_rank_that_is_gone(tmp_path: Path) -> None:

@@ -144,5 +144,5 @@ print("status", trainjob.get_all_reported_checkpoints()[0].status.value, flush=T
         rig.wait(lambda: rig.ended(0, attempt=1), "ended")
         rig.run(2)
         rig.wait(rig.completed, "completed")
-        assert "status VALIDATION_FAILED" in rig.text(0)
+        rig.wait_text(0, "status VALIDATION_FAILED")
         assert rig.text(0).count("checkpoint 1-1-1 was to be validated, and its attempt ended before that") == 1

@@ -43,7 +43,7 @@ def test_a_slow_rank_behind_a_shell_gives_its_stack_and_lives(tmp_path: Path, sh
         rig.wait_text(1 - slow, "in still_evaluating")
         (rig.work / "go on").touch()
         rig.wait(rig.completed, "completed")
-        assert "went on" in rig.text(slow)
+        rig.wait_text(slow, "went on")
 
 
 @pytest.mark.parametrize("slow", [1, 2])

@@ -217,7 +217,7 @@ def test_an_edit_counts_while_the_attempt_runs(tmp_path: Path) -> None:
         made.wait(lambda: rows(tmp_path, "other") == ["1", "2"], "the second report")
         edit(made)
         made.wait(lambda: feeders(tmp_path, "other") == [], "nobody feeds the other table")
-        assert "spec.tracking was edited: no tracker is fed now" in made.text(0)
+        made.wait_text(0, "spec.tracking was edited: no tracker is fed now")
         go(made, 2)
         edit(made, f"csv={tmp_path / 'other'}")
         made.wait(lambda: rows(tmp_path, "other") == ["1", "2", "3"], "the third report in the table")

@@ -54,7 +54,7 @@ def test_the_older_attempt_never_wins(tmp_path: Path, monkeypatch: pytest.Monkey
         rig.wait(
             lambda: store.size("checkpoints/1-2-2/.trainjob/manifest.json") is not None, "the second attempt has saved"
         )
-        assert "from 2" in rig.text(1)
+        rig.wait_text(1, "from 2")
         (rig.work / "go-1").touch()
         rig.wait(
             lambda: store.size("checkpoints/1-1-7/.trainjob/manifest.json") is not None or rig.report(0)["completed"],

@@ -28,6 +28,7 @@ from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
 from trainjob.session.warm import kept as session_kept
+from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.warm_messages import TO_KEPT, Take, packet
 
@@ -159,7 +160,7 @@ def test_one_that_slept_until_after_its_time_takes_no_more(tmp_path: Path, monke
         caller.connect(str(tmp_path / "a.sock"))
         times = iter([0.0, 100.0])
         monkeypatch.setattr(session_kept, "now", lambda: next(times))
-        assert session_kept._caller(listener, 10.0, -1) is None
+        assert session_kept._caller(listener, 10.0, -1, str(tmp_path / "a.sock")) is None
 
 
 def test_one_whose_launcher_is_gone_waits_for_nobody(tmp_path: Path) -> None:
@@ -167,8 +168,21 @@ def test_one_whose_launcher_is_gone_waits_for_nobody(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with listener:
         os.close(writing)
-        assert session_kept._caller(listener, session_kept.now() + 1e6, reading) is None
+        assert session_kept._caller(listener, session_kept.now() + 1e6, reading, str(tmp_path / "a.sock")) is None
     os.close(reading)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_one_that_nobody_can_reach_waits_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
+    """Its note was of another version, say, and the next one took away what was left."""
+    looks = iter([0.0] * 3)
+    monkeypatch.setattr(session_kept, "LOOK_S", 0.0)
+    monkeypatch.setattr(session_kept, "now", lambda: next(looks, 1e9))
+    with line.listening(Door(str(tmp_path), "a.sock")) as listener:
+        if gone:
+            (tmp_path / "a.sock").unlink()
+        assert session_kept._caller(listener, 1e6, -1, str(tmp_path / "a.sock")) is None
+    assert len(list(looks)) == (2 if gone else 0)
 
 
 def test_one_of_which_no_note_can_be_written_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +283,32 @@ def test_whatever_goes_wrong_is_a_cold_start(tmp_path: Path, monkeypatch: pytest
     launch = Launch(words=["true"], environment={}, working_dir="/", inherited=())
     assert keeper.Keeper(job(), said.append).take(launch, os.dup(1)) is None
     assert "ImportError: a file was replaced" in said[0]
+
+
+@pytest.mark.parametrize("what", ["a list", "code"])
+def test_whatever_goes_wrong_at_a_jobs_end_is_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "train.py").write_text(TRAINS)
+    (tmp_path / contract.IMPORTED).write_text("[" * 100_000)
+    begun: list[tuple[str, ...]] = []
+
+    def begin(folder: str, wish: Wish, seconds: float, learned: tuple[str, ...]) -> None:
+        begun.append(learned)
+        if what == "code":
+            raise ImportError("a file was replaced meanwhile")
+
+    monkeypatch.setattr(keeper, "_begin", begin)
+    environ = {"PATH": os.environ["PATH"], contract.ENV_WORK_DIR: str(tmp_path)}
+    words = ["pod", "--", sys.executable, str(tmp_path / "train.py")]
+    of_job = keeper.Keeper(job(prefork="Always"), print)
+    assert (
+        of_job.take(Launch(words=words, environment=environ, working_dir=str(tmp_path), inherited=()), os.dup(1))
+        is None
+    )
+    said = of_job.keep(600)
+    assert begun == [()] and ("a file was replaced" if what == "code" else "a warm process stays") in said
 
 
 def test_how_long_is_bounded() -> None:

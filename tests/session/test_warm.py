@@ -117,6 +117,27 @@ def test_what_modules_keep_of_tmpdir_when_they_are_imported_is_the_ranks(tmp_pat
     assert len(list(tmp.iterdir())) == 1
 
 
+def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: Path) -> None:
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text(
+        "import os\nos.environ['OF_LIBRARY'] = 'set'\nos.environ['OF_JOB'] += ' and more'\ndel os.environ['NOT_FOR_IT']\n"
+        "os.environ.setdefault('LOCAL_RANK', 'none')\n"
+    )
+    _write(
+        tmp_path / "scripts",
+        "import ahead, os\nprint(*map(os.environ.get, ('OF_LIBRARY', 'OF_JOB', 'NOT_FOR_IT', 'LOCAL_RANK')))\n"
+        "print(*sorted(os.environ.keys() & {'OF_LIBRARY', 'OF_JOB', 'NOT_FOR_IT'}), os.getenv('NOT_FOR_IT'), sep=', ')\n",
+    )
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    extra = {"PYTHONPATH": path, "OF_JOB": "the job's", "NOT_FOR_IT": "1"}
+    ranks = [{contract.ENV_LOCAL_RANK: "0"}]
+    plain = run_plain(["train.py"], tmp_path / "scripts", ranks=ranks, extra=extra)
+    warm = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra)
+    assert [each.warm for each in (*plain.ranks, *warm.ranks)] == [False, True], warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out == "set the job's and more None 0\nOF_JOB, OF_LIBRARY, None\n"
+
+
 def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     _write(
         tmp_path,
@@ -215,6 +236,7 @@ UNFIT = {
     ),
     "files": ("kept = open('left', 'w')", "left"),
     "folder": ("import os; os.chdir('/')", "changed the working folder"),
+    "exit": ("import tempfile; kept = tempfile.TemporaryDirectory()", "away at exit"),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
     "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),
@@ -265,6 +287,28 @@ def test_code_of_the_job_is_not_imported_ahead(tmp_path: Path) -> None:
     runs = run_warm(["train.py"], tmp_path, preload=["mine"], extra={"PYTHONPATH": path})
     assert (runs.ranks[0].out, runs.ranks[0].warm) == ("ran\n", False)
     assert "module mine lies beside the script" in runs.said[0]
+
+
+INSTALLS = "if number == 0:\n    os.mkdir('../libraries/ahead-2.0.dist-info')\n"
+
+
+def test_what_was_installed_anew_is_not_what_was_imported_ahead(tmp_path: Path) -> None:
+    """Forks that wait start Python anew, and another parent is made."""
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text("")
+    _write(tmp_path / "scripts", "import os, sys\nprint('ahead' in sys.modules)\n")
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    runs = run_warm(
+        ["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=3, then=INSTALLS
+    )
+    assert runs.ranks[0].warm, "it was forked before"
+    assert (runs.ranks[0].out, runs.ranks[2].out) == ("False\n", "True\n"), runs.said
+    words = "ahead-2.0.dist-info may decide what is imported, and has changed"
+    assert words in runs.said[0] and "new interpreter" in runs.said[0]
+    assert [said for said in runs.said if "Another one is made" in said] == [
+        f"the warm parent died: {tmp_path}/libraries/{words}. Another one is made"
+    ]
 
 
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
@@ -323,6 +367,8 @@ def test_large_environments_and_odd_bytes_arrive(tmp_path: Path) -> None:
 
 
 KILL_GATES = """
+while not all(gate.stands for gate in starter._gates):
+    await asyncio.sleep(0.01)
 for gate in starter._gates:
     os.kill(gate.pid, 9)
 while any(gate.stands for gate in starter._gates):

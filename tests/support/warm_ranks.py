@@ -123,9 +123,12 @@ async def _main(wish: dict[str, Any], folder: str) -> dict[str, Any]:
     from trainjob.agent.processes import family, rank_command
     from trainjob.agent.processes.console import Console
     from trainjob.agent.processes.reaper import Reaper
+    from trainjob.agent.warm import gates
+    from trainjob.agent.warm import starter as of_starter
     from trainjob.agent.warm.starter import WarmStarter
     from trainjob_api import contract
 
+    gates.GATE_S = of_starter.PATIENCE_S = HANG_S  # a busy machine makes no start plain
     family.adopt()
     said: list[str] = []
     console = Console(os.open(os.devnull, os.O_WRONLY))

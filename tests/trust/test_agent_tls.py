@@ -148,6 +148,7 @@ def test_a_refused_token_is_said_once_and_the_next_one_is_taken(tmp_path: Path) 
     with CoordinatorThread(check, trust) as thread:
         with Rig(tmp_path, script=SCRIPT, agents=1, env=env(thread, trust, token_file(tmp_path, "wrong"))) as rig:
             rig.wait(lambda: check.calls >= 4, "it has tried several times")
+            rig.wait_text(0, "refuses this pod's token")
             assert rig.text(0).count("refuses this pod's token") == 1
             assert thread.views() == {}
             token_file(tmp_path, "right")  # the kubelet has renewed it

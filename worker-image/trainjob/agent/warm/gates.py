@@ -80,7 +80,10 @@ async def single(parent: WarmParent) -> Optional[Gate]:
         return None
     try:
         await asyncio.wait([gate.waits], timeout=GATE_S)
-    finally:
-        if not gate.stands:
-            gate.drop()
-    return gate if gate.stands else None
+    except BaseException:
+        gate.drop()  # also one that has just come: nobody else knows of it
+        raise
+    if gate.stands:
+        return gate
+    gate.drop()
+    return None

@@ -74,7 +74,7 @@ class Learner:
         if path:
             with contextlib.suppress(OSError):
                 os.unlink(path)  # another agent's, whose container was started anew
-            self._know(self._kept, _read(self._kept))
+            self._know(self._kept, module_names.listed(self._kept))
 
     @property
     def asks(self) -> str:
@@ -158,7 +158,7 @@ class Learner:
         """A list may be there. One that is not worth a parent is forgotten: a later rank may import more."""
         if self._over or self._file or not self._may() or not os.path.exists(self._path):
             return
-        found = _read(self._path)
+        found = module_names.listed(self._path)
         if len(found) >= LEAST:
             self._know(self._path, found)
             self._make_one()
@@ -233,16 +233,6 @@ class Learner:
 
 def _packages(names: List[str]) -> List[str]:
     return list(dict.fromkeys(name.partition(".")[0] for name in names))
-
-
-def _read(path: str) -> List[str]:
-    """Names in such a file; empty: there is none, or it makes no sense."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _write(path: str, names: List[str]) -> None:

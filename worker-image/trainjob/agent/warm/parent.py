@@ -157,7 +157,7 @@ class WarmParent:
             if not self.ready.done():
                 self.ready.set_result(True)
         elif isinstance(word, Refused):
-            self.refused, self.package = True, getattr(word, "package", "")
+            self.refused, self.package = not word.again, word.package
             self._lose(word.why)
 
     def _lose(self, why: Optional[str]) -> None:

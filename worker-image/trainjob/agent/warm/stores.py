@@ -88,7 +88,7 @@ class Stores:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             with contextlib.suppress(OSError):  # tried again below
-                store = await ahead
+                store = await _got(ahead)
                 if not alone and store.attempt == attempt and store.hosted and store.stands:
                     return store
                 store.release()
@@ -107,8 +107,7 @@ class Stores:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
-            if ahead.done() and not ahead.cancelled() and ahead.exception() is None:
-                ahead.result().release()
+            _release(ahead)
 
     async def _made(self, attempt: int, port_of: PortOf) -> Store:
         store = Store(attempt, port_of(attempt), None)
@@ -124,3 +123,17 @@ class Stores:
             store.release()
             raise
         return store
+
+
+async def _got(ahead: asyncio.Task[Store]) -> Store:
+    try:
+        return await ahead
+    except asyncio.CancelledError:
+        _release(ahead)  # it may have come in that very moment
+        raise
+
+
+def _release(ahead: asyncio.Task[Store]) -> None:
+    """What has come."""
+    if ahead.done() and not ahead.cancelled() and ahead.exception() is None:
+        ahead.result().release()

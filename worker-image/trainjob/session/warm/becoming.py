@@ -1,7 +1,7 @@
 """How a fork becomes what `python script.py` would be: streams, environment, names, random states.
 
 Called in a fork that has its order. Where it could not be the same (a module beside the script that hides one which is
-imported already) it starts Python anew in its place.
+imported already, a package that was installed anew since) it starts Python anew in its place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import (
 )
 
 from trainjob.session import imported
-from trainjob.session.warm import offsets, places, title
+from trainjob.session.warm import offsets, places, title, unchanged
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
@@ -41,8 +41,9 @@ class Ahead(NamedTuple):
     """What the parent's imports have left."""
 
     modules: AbstractSet[str]
-    environ: Mapping[str, str]
-    """Variables that modules have set."""
+    environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
+    """Variables that modules have set, changed or taken away: what was there before, and after."""
+    installed: unchanged.Installed
 
 
 def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
@@ -57,12 +58,12 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     own = () if folder is None else (_first_path(order.command, folder),)
     front = (*own, *(path for path in order.front if path not in sys.path))
     hidden = next(filter(None, (_hidden_by(path, ahead.modules) for path in front)), None)
-    if hidden is not None:
-        line.send(packet(FROM_GATE, Plain(hidden)))
+    why = hidden or ahead.installed.changed()
+    if why is not None:
+        line.send(packet(FROM_GATE, Plain(why)))
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
-    for name, value in ahead.environ.items():
-        os.environ.setdefault(name, value)
+    _change(ahead.environ)
     places.renew(order.environ)
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
@@ -72,6 +73,23 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     # Last: there may be other files than when it was forked.
     importlib.invalidate_caches()
     return order.command
+
+
+def changes(before: Mapping[str, str]) -> Dict[str, Tuple[Optional[str], Optional[str]]]:
+    """Of the environment since then, as `Ahead` has them."""
+    both = ((name, (before.get(name), os.environ.get(name))) for name in {*before, *os.environ})
+    return {name: values for name, values in both if values[0] != values[1]}
+
+
+def _change(environ: Mapping[str, Tuple[Optional[str], Optional[str]]]) -> None:
+    """What a module would have found otherwise in this rank is the rank's."""
+    for name, (before, after) in environ.items():
+        if os.environ.get(name) != before:
+            continue
+        if after is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = after
 
 
 def renew() -> None:

@@ -1,4 +1,4 @@
-"""Whether this process may be forked: one thread, nothing opened, no child, the GPU untouched.
+"""Whether this process may be forked: one thread, nothing opened or taken away at exit, no child, the GPU untouched.
 
 Every hang of a fork that is known came from a pool or a connection that the parent itself had begun. The counts are
 taken after a trial fork: OpenBLAS ends its threads when its process forks, and starts them when it is used next.
@@ -12,6 +12,8 @@ import signal
 import stat
 import sys
 from typing import Dict, FrozenSet, List, Optional
+
+from trainjob.session.warm.exits import Acts
 
 HARMLESS_THREADS = ("jemalloc_bg_thd",)
 """An allocator's (pyarrow brings it), which its own handlers take care of at a fork."""
@@ -35,6 +37,7 @@ class Before:
         self.fds = _fds()
         self.shared = _shared_memory()
         self.folder = os.getcwd()
+        self.acts = Acts()
 
 
 def unfit(before: Before) -> Optional[str]:
@@ -67,6 +70,9 @@ def _left_behind(before: Before) -> Optional[str]:
     children = _children()
     if children:
         return f"what was imported started process {children[0]}"
+    path = before.acts.taken_away()
+    if path is not None:
+        return f"what was imported takes {path} away at exit: the first rank that ends would take it from all others"
     return None if os.getcwd() == before.folder else "what was imported changed the working folder"
 
 

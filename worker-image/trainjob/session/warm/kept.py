@@ -9,8 +9,9 @@ launcher the agent's end: what is kept may go while jobs run. Descriptors of a j
 The one of a job's own workers (`launch.local.kept.shared`) is the same, and ends with its launcher.
 
 One thread, nothing of the user's own code. It ends when its time is over, also in the middle of an import, when it is
-told to, when something that it has imported is another by now (`unchanged`), and when no note tells others of it. How
-an agent comes of it: `agents`.
+told to, when something that it has imported is another by now (`unchanged`), when no note tells others of it, and when
+its socket is gone (a note that nobody can read is as good as none: the next one takes its place). How an agent comes of
+it: `agents`.
 """
 
 from __future__ import annotations
@@ -76,11 +77,11 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     listener, files = socket.socket(fileno=listening), Files(since, names)
     until, unknown = keep.until, now() + NOTED_S
     while True:
-        line = _caller(listener, min(until, unknown), keep.owner)
+        line = _caller(listener, min(until, unknown), keep.owner, keep.socket)
         if line is None:
             if keep.after_owner and _is_orphan(keep.owner):
                 _clear_up(keep.after_owner, environ)
-            _leave(keep, "its time is over" if now() >= until else "nobody knows of it")
+            _leave(keep, "its time is over" if now() >= until else "nobody knows of it, or can reach it")
         word, unknown = _heard(line), until
         if isinstance(word, Stay):
             until = unknown = word.until
@@ -146,8 +147,8 @@ def _again(
     os.execve(sys.executable, getattr(sys, "orig_argv", ()), environ)
 
 
-def _caller(listener: socket.socket, until: float, owner: int) -> Optional[socket.socket]:
-    """The next of this user; None: nobody came in time, or its owner is gone."""
+def _caller(listener: socket.socket, until: float, owner: int, door: str) -> Optional[socket.socket]:
+    """The next of this user; None: nobody came in time, or will: its owner is gone, or its socket."""
     poll = select.poll()  # select() has no room for the numbers of a launcher that has many open
     for fd in (listener.fileno(), *((owner,) if owner >= 0 else ())):
         poll.register(fd, select.POLLIN)
@@ -158,6 +159,8 @@ def _caller(listener: socket.socket, until: float, owner: int) -> Optional[socke
             return None
         ready = [fd for fd, _ in poll.poll(min(left, LOOK_S) * 1000)]
         if owner in ready:
+            return None
+        if not ready and not os.path.lexists(door):
             return None
         if not ready:
             continue

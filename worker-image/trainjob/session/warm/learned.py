@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import signal
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import AbstractSet, Iterator, List
 
 from trainjob.session import imported
 from trainjob.session.warm import fitness, places, preload
+from trainjob_api import module_names
 
 WORK_S, REST_S = 0.02, 0.06
 
@@ -36,7 +36,9 @@ def bring(
     are passed over. Those that had to be named, since no other has brought them. Raises Unfit.
     """
     known, brought = frozenset(sys.modules), []
-    names = [name for name in _read(path) if _package(name) not in without and imported.may_be_ahead(name)]
+    names = [
+        name for name in module_names.listed(path) if _package(name) not in without and imported.may_be_ahead(name)
+    ]
     with _slowly() if beside_training else contextlib.nullcontext():
         for package, of_it in groupby(names, _package):
             # What a module imports stands before it: from the last one on, few have to be named.
@@ -63,15 +65,6 @@ def _bring(name: str) -> bool:
     except BaseException as error:  # a module may raise anything, SystemExit included
         raise Unfit(_package(name), f"the import of {name} failed: {type(error).__name__}: {error}") from None
     return True
-
-
-def _read(path: str) -> List[str]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _package(name: str) -> str:

@@ -14,7 +14,7 @@ import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
-from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload
+from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload, unchanged
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
     FROM_PARENT,
@@ -86,23 +86,24 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     """Import it all. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
     try:
-        missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
-        preload.bring(preload.OURS, wishes.folder, optional=False)
-        if wishes.learned:
-            without = frozenset(wishes.without)
-            slowly = wishes.beside_training
-            brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
+        with before.acts.watched():
+            missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+            preload.bring(preload.OURS, wishes.folder, optional=False)
+            if wishes.learned:
+                without = frozenset(wishes.without)
+                slowly = wishes.beside_training
+                brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
         why = fitness.unfit(before)
-    except preload.NotThese as error:
-        why = str(error)
-    if why is not None:
-        raise learned.Unfit("", why)
+        if why is not None:
+            raise learned.Unfit("", why)
+    except (learned.Unfit, preload.NotThese) as error:
+        before.acts.undo()
+        raise error if isinstance(error, learned.Unfit) else learned.Unfit("", str(error)) from None
     short_exit.undo_nothing()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    added = {name: value for name, value in os.environ.items() if environ.get(name) != value}
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, added)
+    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), unchanged.Installed())
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -115,6 +116,9 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         why = fitness.unfit_now()
         if why is not None or len(fds) != 1:
             _end(line, why or "a fork was asked for without its socket")
+        why = grown.ahead.installed.changed()
+        if why is not None:
+            _end(line, why, again=True)
         own = socket.socket(fileno=fds[0])
         if _forked():
             line.close()
@@ -145,8 +149,8 @@ def _next(line: socket.socket) -> Tuple[object, List[int]]:
     return parse(TO_PARENT, data), list(fds)
 
 
-def _end(line: socket.socket, why: str, package: str = "") -> NoReturn:
-    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package)))
+def _end(line: socket.socket, why: str, package: str = "", again: bool = False) -> NoReturn:
+    line.send(packet(FROM_PARENT, Refused(why[:TEXT_LIMIT], package, again)))
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
 """Whether what a process has imported is still what would be imported: a package that was installed anew, a module of
 an editable install that was edited, a file that takes another's place, a package that was missing and is there now.
 
-Asked by `kept` before each job. Files are told apart by inode, size and times; one that was changed while it was
-imported counts as changed.
+Asked by `kept` before each job, and of what is installed by each `parent` and its forks before each start. Files are
+told apart by inode, size and times; one that was changed while it was imported counts as changed.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ class Files:
         archives = [path for path in sys.path if os.path.isfile(path)]
         self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
         asked = {*sys.modules, *(() if names is None else names.missing)}
-        self._named = frozenset(os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        self._names = frozenset(name.partition(".")[0] for name in asked)
-        self._entries = {folder: self._entries_of(folder) for folder in sys.path}
+        self._installed = Installed(frozenset(name.partition(".")[0] for name in asked))
         self._packages = {
             folder: (_state(folder), names_in, _taken(folder, names_in))
             for folder, names_in in _packages(asked).items()
@@ -83,27 +81,46 @@ class Files:
         for path, state in self._states.items():
             if _state(path) != state:
                 return f"{path} has changed since it was imported"
-        for folder, entries in self._entries.items():
-            new = sorted(name for name, _ in self._entries_of(folder) ^ entries)
-            if new:
-                return f"{os.path.join(folder, new[0])} may decide what is imported, and has changed"
+        why = self._installed.changed()
+        if why is not None:
+            return why
         for folder, (state, names, taken) in self._packages.items():
             # Each time something comes or goes there is another state: caches of Python's do, too.
             other = () if _state(folder) == state else sorted(_taken(folder, names) ^ taken)
             if other:
-                return f"{os.path.join(folder, other[0])} may decide what is imported, and has changed"
+                return _decides(folder, other[0])
+        return None
+
+
+class Installed:
+    """What lies in the folders of sys.path, as it is when this is made."""
+
+    def __init__(self, names: FrozenSet[str] = frozenset()) -> None:
+        """`names`: of modules, also of such as are missing, whose places somebody may take."""
+        self._named = frozenset(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self._names = names
+        self._entries = {folder: self._entries_of(folder) for folder in sys.path}
+
+    def changed(self) -> Optional[str]:
+        """What is another now; None: nothing."""
+        for folder, entries in self._entries.items():
+            new = sorted(name for name, _ in self._entries_of(folder) ^ entries)
+            if new:
+                return _decides(folder, new[0])
         return None
 
     def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
-        """What there may take the place of a module or be one that was missing, adds folders to sys.path, or tells of a
-        package.
-        """
+        """What there may take the place of one of these, adds folders to sys.path, or tells of a package."""
         installed = tuple(end for end in _INSTALLED if end != _PATHS or folder not in self._named)
         return frozenset(
             (name, _state(os.path.join(folder, name)) if name.endswith(installed) else None)
             for name in _listed(folder)
             if name.endswith(installed) or name.partition(".")[0] in self._names
         )
+
+
+def _decides(folder: str, name: str) -> str:
+    return f"{os.path.join(folder, name)} may decide what is imported, and has changed"
 
 
 def _packages(asked: Set[str]) -> Dict[str, FrozenSet[str]]:

@@ -23,7 +23,7 @@ from trainjob.launch.local.kept.door import Door
 from trainjob.launch.local.kept.likeness import Wish
 from trainjob.launch.local.kept.note import Note
 from trainjob.launch.local.process import Launch
-from trainjob_api import contract
+from trainjob_api import contract, module_names
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_api.warm_messages import Done, Keep, Leave, Stay
 
@@ -83,6 +83,8 @@ class Keeper:
             why = self._kept(seconds)
         except OSError as error:
             why = str(error)
+        except Exception as error:  # the job has its end, and its result
+            why = f"{type(error).__name__}: {error}"
         if why is not None:
             return f"nothing is kept warm: {why}"
         until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
@@ -116,13 +118,9 @@ class Keeper:
         """What the script has imported beyond what was imported ahead."""
         for launch in self._launches:
             path = os.path.join(launch.environment.get(contract.ENV_WORK_DIR, ""), contract.IMPORTED)
-            try:
-                with open(path, encoding="utf-8") as file:
-                    found = json.load(file)
-            except (OSError, ValueError):
-                continue
-            if isinstance(found, list) and wish.reading.may_learn():
-                return tuple(name for name in found if isinstance(name, str))
+            found = module_names.listed(path)
+            if found and wish.reading.may_learn():
+                return tuple(found)
         return ()
 
 

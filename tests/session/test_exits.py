@@ -1,0 +1,87 @@
+"""Folders that a module makes when it is imported, and takes away at exit: forks of a warm parent would share them."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainjob.session.warm import exits
+
+
+@pytest.fixture
+def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """TMPDIR; `own` can be imported, and does at exit nothing here."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "libraries").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "libraries")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(atexit, "register", lambda call, *arguments, **named: call)
+    yield tmp_path / "tmp"
+    sys.modules.pop("own", None)
+
+
+def taken_away(tmp: Path, text: str) -> str | None:
+    """By what is registered while a module with this text is imported."""
+    (tmp.parent / "libraries" / "own.py").write_text(f"import atexit, functools, os, shutil, tempfile\n{text}\n")
+    acts, plain = exits.Acts(), atexit.register
+    with acts.watched():
+        importlib.import_module("own")
+    assert atexit.register is plain
+    return acts.taken_away()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "folder = tempfile.TemporaryDirectory()",
+        "folder = tempfile.TemporaryDirectory()\natexit.register(folder.cleanup)",
+        "folder = tempfile.mkdtemp()\natexit.register(shutil.rmtree, folder, ignore_errors=True)",
+        "folder = tempfile.mkdtemp()\natexit.register(functools.partial(shutil.rmtree, folder))",
+        "folder = tempfile.mkdtemp()\natexit.register(lambda: shutil.rmtree(folder))",
+        "folders = [tempfile.mkdtemp()]\n@atexit.register\ndef clean():\n    for each in folders: shutil.rmtree(each)",
+        "def begin():\n    folder = tempfile.mkdtemp()\n    atexit.register(lambda: os.rmdir(folder))\nbegin()",
+        "handle, path = tempfile.mkstemp()\nos.close(handle)\natexit.register(os.unlink, path=path)",
+    ],
+)
+def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
+    found = taken_away(tmp, text)
+    assert found is not None and [found] == list(map(str, tmp.iterdir()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "folder = tempfile.mkdtemp()",
+        "with tempfile.TemporaryDirectory() as folder: pass\natexit.register(print, folder)",
+        "folder = tempfile.mkdtemp()\natexit.register(print, 'bye', tempfile.gettempdir(), __file__)",
+    ],
+    ids=["a cache that stays", "one that is gone", "another path"],
+)
+def test_what_stays_or_is_gone_is_nobodys_business(tmp: Path, text: str) -> None:
+    assert taken_away(tmp, text) is None
+
+
+def test_a_folder_from_before_is_not_the_modules(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp / "older").mkdir()
+    made = (tmp / "older").lstat().st_ctime_ns
+    monkeypatch.setattr(exits, "_COARSE_NS", -1)
+    with monkeypatch.context() as patched:
+        patched.setattr(exits.time, "time_ns", lambda: made)
+        assert taken_away(tmp, "atexit.register(shutil.rmtree, os.path.join(tempfile.gettempdir(), 'older'))") is None
+
+
+def test_a_process_that_is_of_no_use_leaves_no_folder(tmp: Path) -> None:
+    (tmp.parent / "libraries" / "own.py").write_text("import tempfile\nfolder = tempfile.TemporaryDirectory()\n")
+    before = tempfile.TemporaryDirectory()
+    acts = exits.Acts()
+    importlib.import_module("own")
+    assert len(list(tmp.iterdir())) == 2
+    acts.undo()
+    assert [str(each) for each in tmp.iterdir()] == [before.name]
+    before.cleanup()
