@@ -235,10 +235,13 @@ def test_a_head_that_has_no_end_is_none(bucket: Bucket) -> None:
     assert bucket.store.read("a/x") == b"x" * 300 and bucket.faults.struck
 
 
-def test_a_proxy_that_finds_no_way_is_named_in_the_end(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("what", ["", "elsewhere", "who are you", "a firewall"])
+def test_a_proxy_that_finds_no_way_is_named_in_the_end(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
     s3.use(monkeypatch, bucket.faults.endpoint, retry_s=0.01)
     store = open_store(bucket.store.uri())
-    bucket.faults.always(NO_STORE)
+    bucket.faults.always(INSTEAD + OTHERS[what] if what else NO_STORE)
     for work in (lambda: store.read("a/x"), lambda: store.names("a"), lambda: store.put("a/z", b"z")):
         with pytest.raises(StoreError, match="something that is no object store answers"):
             work()

@@ -234,3 +234,18 @@ def test_watches_that_end_at_once_for_ever_are_opened_at_a_pace(
         assert sorted(kind for kind, _ in server.watches) == [PODS, JOBS]
 
     heard(story, tmp_path)
+
+
+@pytest.mark.parametrize("instead", ["<html>please log in</html>\n", '{"type": "ADDED", "obj', "\n\xe4\n"])
+def test_a_watch_that_brings_no_json_says_that_somebody_else_answers(tmp_path: Path, instead: str) -> None:
+    async def story(server: ScriptedApi, api: Api) -> None:
+        server.instead = instead
+        watch = Heard(api)
+        try:
+            with pytest.raises(WatchEnded, match="something between here and the API server answers in its place"):
+                await asyncio.wait_for(asyncio.shield(watch.kopf), HANG_S)
+        finally:
+            watch.listening.cancel()
+            await asyncio.wait({watch.listening})
+
+    told(story, tmp_path)

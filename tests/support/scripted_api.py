@@ -33,6 +33,8 @@ class ScriptedApi:
         """The status that a request is refused with, if it is."""
         self.expire_lists = 0
         """So many more times the rest of a list is forgotten, when it is asked for."""
+        self.instead = ""
+        """What watches bring, and no more."""
         self.watches_end = False
         """Watches are opened, and end at once."""
         self.page = 2
@@ -105,6 +107,9 @@ class ScriptedApi:
         self.watches.append((plural, request.query.get("resourceVersion", "")))
         self._changed.set()
         try:
+            if self.instead:
+                await answer.write(self.instead.encode())
+                return answer
             while not self.watches_end:
                 news = await stream.get()
                 await answer.write(json.dumps(news).encode() + b"\n")

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from http import HTTPStatus
 from typing import Any, cast
 
+import aiohttp
 import kopf
 
 from trainjob_api import contract
@@ -59,6 +61,10 @@ KIND_GONE = (
 _PODS = ("", "v1", "pods")
 _SERVICES = ("", "v1", "services")
 _NODES = ("", "v1", "nodes")
+
+
+_NOT_THE_APIS = json.JSONDecodeError, UnicodeDecodeError, aiohttp.ContentTypeError
+"""What kopf falls over in an answer that is no JSON."""
 
 
 class WatchEnded(Exception):
@@ -168,7 +174,10 @@ def _run(settings: Settings, bridge: Bridge, halt: threading.Event, also: Collec
 
 def _words(error: BaseException) -> str:
     # The API's errors carry its whole answer behind their first argument, the message.
-    return f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
+    words = f"{type(error).__name__}: {error.args[0] if error.args else 'no words'}"
+    if isinstance(error, _NOT_THE_APIS):
+        words += "; something between here and the API server answers in its place"
+    return words
 
 
 async def _operate(settings: Settings, bridge: Bridge, halt: threading.Event, also: Collection[Also]) -> None:

@@ -53,6 +53,18 @@ def removed(reply: Mapping[str, Any]) -> None:
     _refuse_status(reply["ResponseMetadata"]["HTTPStatusCode"], NOTHING_LEFT)
 
 
+def follows_nobody(client: Any) -> None:
+    """From now on boto3 follows no redirect that no store sends: it asked where the bucket is, was sent on again, and
+    asked for that, hundreds of times.
+    """
+    client.meta.events.register("before-parse.s3", _refuse_redirect)
+
+
+def _refuse_redirect(response_dict: Mapping[str, Any], **_: Any) -> None:
+    if response_dict.get("status_code") in (302, 303):
+        raise NotTheStores(f"the status {response_dict['status_code']}, which no store sends")
+
+
 def refuse_page(content_type: Optional[str]) -> None:
     """Of something for people to read, which no record of a job is. Raises NotTheStores."""
     if (content_type or "").lower().startswith("text/html"):

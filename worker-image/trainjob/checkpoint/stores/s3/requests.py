@@ -21,7 +21,7 @@ from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.stores.s3 import bodies as s3_bodies
 from trainjob.checkpoint.stores.s3 import boto as s3_boto
 from trainjob.checkpoint.stores.s3 import errors as s3_errors
-from trainjob.checkpoint.stores.s3 import replies
+from trainjob.checkpoint.stores.s3 import genuine, replies
 from trainjob.checkpoint.stores.s3.bodies import CONNECT_S
 from trainjob.checkpoint.stores.s3.errors import Answer, Where
 from trainjob.checkpoint.stores.s3.settings import Settings, stands_still
@@ -277,6 +277,7 @@ def _connect(settings: Settings) -> _Connected:
         region = settings.region or session.region_name or "us-east-1"
         client = session.client("s3", endpoint_url=settings.endpoint, region_name=region, config=config)
         replies.only_whole(client)
+        genuine.follows_nobody(client)
     except (BotoCoreError, ValueError) as error:
         raise StoreError(
             errors.INVALID,
