@@ -11,6 +11,7 @@ import os
 import signal
 import stat
 import sys
+import time
 from typing import Dict, FrozenSet, List, Optional
 
 from trainjob.session.warm.exits import Acts
@@ -27,7 +28,7 @@ one, and uses it much later.
 _BAD_FORK = 3
 _TOOLS = 6
 """That sys.monitoring has room for."""
-_TRIAL_S = 30
+_TRIAL_S = 30.0
 
 
 class Before:
@@ -48,6 +49,8 @@ def unfit(before: Before) -> Optional[str]:
     if _watched():
         return "what was imported traces what runs (coverage, a profiler, a debugger): it takes forks for one process"
     code = _trial()
+    if code is None:
+        return f"a fork on trial did not come to an end in {_TRIAL_S:g} s"
     if code == _BAD_FORK:
         return "torch has asked for the GPU: a fork could not use it"
     if code != 0:
@@ -92,16 +95,24 @@ def _watched() -> bool:
     return tools or sys.gettrace() is not None or sys.getprofile() is not None
 
 
-def _trial() -> int:
+def _trial() -> Optional[int]:
+    """None: it hangs."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        # Whatever it waits for in vain, the parent does not wait with it.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_TRIAL_S)
         os._exit(_BAD_FORK if _in_bad_fork() else 0)
-    _, status = os.waitpid(child, 0)
+    # Whatever it waits for in vain, also in what libraries do first in a fork, this process does not wait with it.
+    ends, rest = time.monotonic() + _TRIAL_S, 0.001
+    ended, status = os.waitpid(child, os.WNOHANG)
+    while not ended:
+        if time.monotonic() > ends:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(rest)
+        rest = min(2 * rest, 0.05)
+        ended, status = os.waitpid(child, os.WNOHANG)
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
