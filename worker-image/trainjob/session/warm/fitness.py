@@ -6,6 +6,7 @@ taken after a trial fork: OpenBLAS ends its threads when its process forks, and 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -77,6 +78,17 @@ def _left_behind(before: Before) -> Optional[str]:
     if path is not None:
         return f"what was imported takes {path} away at exit: the first rank that ends would take it from all others"
     return None if os.getcwd() == before.folder else "what was imported changed the working folder"
+
+
+def undo(before: Before) -> None:
+    """What imports have begun ends, in a process that is of no use: another program may be executed in its place, which
+    would take it for its own.
+    """
+    before.acts.undo()
+    for child in map(int, _children()):
+        with contextlib.suppress(OSError):  # a library waits for its own
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def unfit_now() -> Optional[str]:
