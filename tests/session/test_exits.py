@@ -6,6 +6,7 @@ import atexit
 import importlib
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "libraries").mkdir()
     monkeypatch.syspath_prepend(tmp_path / "libraries")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    weakref.finalize(test_a_process_that_is_of_no_use_leaves_no_folder, int).detach()  # the first one registers for all
     monkeypatch.setattr(atexit, "register", lambda call, *arguments, **named: call)
     yield tmp_path / "tmp"
     sys.modules.pop("own", None)
@@ -74,6 +76,16 @@ def test_a_folder_from_before_is_not_the_modules(tmp: Path, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(exits.time, "time_ns", lambda: made)
         assert taken_away(tmp, "atexit.register(shutil.rmtree, os.path.join(tempfile.gettempdir(), 'older'))") is None
+
+
+def test_where_nothing_is_registered_no_folder_is_needed(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may have none that can be written to."""
+
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    assert taken_away(tmp, "atexit.register(print, __file__ + 'x')\natexit.register(print, __file__)") is None
 
 
 def test_a_process_that_is_of_no_use_leaves_no_folder(tmp: Path) -> None:

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "an agent that is started anew forgets what the one before it had learned",
         WARM + "learning.py",
-        "            self._know(self._kept, _read(self._kept))\n",
+        "            self._know(self._kept, module_names.listed(self._kept))\n",
         "",
         TEST + "test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had_learned",
     ),
@@ -105,5 +105,26 @@ MUTANTS = (
         "    return None if os.getcwd() == before.folder else ",
         "    return None if True else ",
         UNFIT,
+    ),
+    Mutant(
+        "a temporary folder that goes at exit is imported ahead",
+        FITNESS,
+        "    if path is not None:\n",
+        "    if False:\n",
+        UNFIT,
+    ),
+    Mutant(
+        "what libraries change in the environment is as it was in forks",
+        "worker-image/trainjob/session/warm/becoming.py",
+        "    _change(ahead.environ)\n",
+        "    os.environ.update({name: after for name, (before, after) in ahead.environ.items() if before is None and after})\n",
+        "tests/session/test_warm.py::test_what_libraries_do_with_the_environment_is_done_in_each_rank",
+    ),
+    Mutant(
+        "a fork that waits has what was imported before a package was installed anew",
+        "worker-image/trainjob/session/warm/becoming.py",
+        "    why = hidden or ahead.installed.changed()\n",
+        "    why = hidden\n",
+        "tests/session/test_warm.py::test_what_was_installed_anew_is_not_what_was_imported_ahead",
     ),
 )

@@ -55,9 +55,8 @@ class Acts:
 
     def taken_away(self) -> Optional[str]:
         """A path that one of them has, of what has been made since; None: none has such a one."""
-        folder = os.path.join(os.path.realpath(tempfile.gettempdir()), "")
         paths = (path for act in self._all() for path in _paths(act))
-        return next((path for path in paths if self._is_new(path) and os.path.realpath(path).startswith(folder)), None)
+        return next((path for path in paths if self._is_new(path) and _is_temporary(path)), None)
 
     def undo(self) -> None:
         """In a process that is no use and ends without its exit: its own folders go."""
@@ -79,6 +78,14 @@ class Acts:
             return os.lstat(path).st_ctime_ns >= self._since
         except (OSError, ValueError):
             return False
+
+
+def _is_temporary(path: str) -> bool:
+    try:
+        folder = os.path.realpath(tempfile.gettempdir())
+    except OSError:
+        return False  # there is no such folder
+    return os.path.realpath(path).startswith(os.path.join(folder, ""))
 
 
 def _finalizers() -> List[Any]:

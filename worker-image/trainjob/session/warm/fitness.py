@@ -6,11 +6,13 @@ taken after a trial fork: OpenBLAS ends its threads when its process forks, and 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
 import stat
 import sys
+import time
 from typing import Dict, FrozenSet, List, Optional
 
 from trainjob.session.warm.exits import Acts
@@ -27,7 +29,7 @@ one, and uses it much later.
 _BAD_FORK = 3
 _TOOLS = 6
 """That sys.monitoring has room for."""
-_TRIAL_S = 30
+_TRIAL_S = 30.0
 
 
 class Before:
@@ -48,6 +50,8 @@ def unfit(before: Before) -> Optional[str]:
     if _watched():
         return "what was imported traces what runs (coverage, a profiler, a debugger): it takes forks for one process"
     code = _trial()
+    if code is None:
+        return f"a fork on trial did not come to an end in {_TRIAL_S:g} s"
     if code == _BAD_FORK:
         return "torch has asked for the GPU: a fork could not use it"
     if code != 0:
@@ -76,6 +80,17 @@ def _left_behind(before: Before) -> Optional[str]:
     return None if os.getcwd() == before.folder else "what was imported changed the working folder"
 
 
+def undo(before: Before) -> None:
+    """What imports have begun ends, in a process that is of no use: another program may be executed in its place, which
+    would take it for its own.
+    """
+    before.acts.undo()
+    for child in map(int, _children()):
+        with contextlib.suppress(OSError):  # a library waits for its own
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
 def unfit_now() -> Optional[str]:
     """The part that is quick, for each fork: threads."""
     threads = [name for name in _threads() if name not in HARMLESS_THREADS]
@@ -92,16 +107,24 @@ def _watched() -> bool:
     return tools or sys.gettrace() is not None or sys.getprofile() is not None
 
 
-def _trial() -> int:
+def _trial() -> Optional[int]:
+    """None: it hangs."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        # Whatever it waits for in vain, the parent does not wait with it.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_TRIAL_S)
         os._exit(_BAD_FORK if _in_bad_fork() else 0)
-    _, status = os.waitpid(child, 0)
+    # Whatever it waits for in vain, also in what libraries do first in a fork, this process does not wait with it.
+    ends, rest = time.monotonic() + _TRIAL_S, 0.001
+    ended, status = os.waitpid(child, os.WNOHANG)
+    while not ended:
+        if time.monotonic() > ends:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return None
+        time.sleep(rest)
+        rest = min(2 * rest, 0.05)
+        ended, status = os.waitpid(child, os.WNOHANG)
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

@@ -97,7 +97,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
         if why is not None:
             raise learned.Unfit("", why)
     except (learned.Unfit, preload.NotThese) as error:
-        before.acts.undo()
+        fitness.undo(before)
         raise error if isinstance(error, learned.Unfit) else learned.Unfit("", str(error)) from None
     short_exit.undo_nothing()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect

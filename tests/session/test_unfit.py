@@ -1,0 +1,52 @@
+"""A library that waits for ever in a fork, for a thread that the fork does not have, say, holds up no start, and what
+makes a process unfit to be forked ends with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.patience import HANG_S
+
+HANGS = """
+import os, time
+from trainjob.session.warm import fitness
+fitness._TRIAL_S = 0.2
+before = fitness.Before()
+os.register_at_fork(after_in_child=lambda: time.sleep(3600))
+print(fitness.unfit(before))
+print(fitness._children())
+"""
+
+
+def test_a_fork_on_trial_that_hangs_ends() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=HANG_S / 4, check=False
+    )
+    assert done.stdout.splitlines() == ["a fork on trial did not come to an end in 0.2 s", "[]"], done.stderr
+
+
+STARTS = """
+import sys
+from trainjob.session.warm import fitness, learned, parent
+sys.path.append(sys.argv[1])
+try:
+    parent.grow(parent.Wishes(("starts",), "", False, "", ()), frozenset())
+except learned.Unfit as error:
+    print(error)
+print(fitness._children())
+"""
+
+
+def test_what_was_begun_in_a_process_that_is_of_no_use_ends(tmp_path: Path) -> None:
+    """One that is kept begins anew in its place, and would take it for what was imported then."""
+    (tmp_path / "starts.py").write_text(
+        "import subprocess\nkept = subprocess.Popen(['sleep', '60'], stdout=-3, stderr=-3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS, str(tmp_path)], capture_output=True, text=True, timeout=HANG_S / 4, check=False
+    )
+    said, children = done.stdout.splitlines()
+    assert said.startswith("what was imported started process") and children == "[]", done.stderr
