@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -119,7 +120,6 @@ class Stage:
             mark=tempfile.gettempdir(),
             job=job.metadata.name,
             delete_pod=lambda pod: Edited.newest.delete(pod),
-            stop_job=lambda: os.kill(os.getpid(), signal.SIGTERM),
             before=self.before,
             **more,
         )
@@ -134,14 +134,22 @@ class Stage:
     def run(self, job: TrainJob, listener: Callable[[LocalEvent], None] | None = None) -> Told:
         """Run it to its end."""
         events: list[LocalEvent] = []
+        stops = threading.Event()
 
         def listen(event: LocalEvent) -> None:
             events.append(event)
+            if event.job is not None and event.job.status.holds("Suspended"):
+                stops.set()
             if listener is not None:
                 listener(event)
 
+        def stop() -> None:
+            """Returns once the agents are told of it: a job of a few quick steps would be over by then."""
+            os.kill(os.getpid(), signal.SIGTERM)
+            stops.wait(HANG_S)
+
         before = len(self.read_notes())
-        with self.hand(job) as hand, self._cluster():
+        with self.hand(job, stop_job=stop) as hand, self._cluster():
             options = LocalOptions(environment={**self.environment(), **hand.environment()}, working_dir=str(self.root))
             outcome = run_job(job, options=options, listener=listen)
         return Told(outcome, events, self.read_notes()[before:], hand.struck)

@@ -174,7 +174,7 @@ class Faults:
         return self._add(What.KILL_OPERATOR, 0, at_step, at)
 
     def stop_the_job(self, *, at_step: int | None = None, at: str | None = None) -> Faults:
-        """As with Ctrl-C. Rank 0 waits until it is asked for; every later step waits too, so that the word comes."""
+        """As with Ctrl-C. Rank 0 waits until agents are told; every later step waits too, so that the word comes."""
         return self._add(What.STOP_JOB, 0, at_step, at)
 
     # -- about the last one --------------------------------------------------------------------------------------------
