@@ -17,9 +17,7 @@ def test_a_member_says_for_how_long_it_has_not_reached_rank_0s_agent(tmp_path: P
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         rig.wait(lambda: len(rig.coordinator.reports) == 2)
         rig.run_one(0, 1, 0, [0, 1])
-        apart = {"leader": f"127.0.0.1:{taken.getsockname()[1]}"}
-        rig.run_one(1, 1, 1, [0, 1])
-        rig.coordinator.tell(1, **{**rig.coordinator.instructions[1], **apart})
+        rig.run_one(1, 1, 1, [0, 1], leader=f"127.0.0.1:{taken.getsockname()[1]}")
         rig.wait(lambda: rig.report(1).get("unreached_s", 0) >= 1.0, "it says for how long")
         assert rig.report(1)["lost_peers"] == [0] and not rig.report(1)["joined"]
         rig.run_one(1, 1, 1, [0, 1])
@@ -33,8 +31,7 @@ def test_rank_0s_agent_names_those_that_do_not_come_to_the_join(tmp_path: Path) 
         rig.wait(lambda: len(rig.coordinator.reports) == 3)
         proxy = CutProxy(rig.coordinator.reports[0]["address"])
         rig.run_one(0, 1, 0, [0, 1, 2])
-        rig.run_one(1, 1, 1, [0, 1, 2])
-        rig.coordinator.tell(1, **{**rig.coordinator.instructions[1], "leader": proxy.address})
+        rig.run_one(1, 1, 1, [0, 1, 2], leader=proxy.address)
         rig.wait(lambda: b'{"op":"hello"}' in proxy.answers, "one has come")
         rig.wait(lambda: rig.report(0)["lost_peers"] == [2] and rig.report(0)["unreached_s"] > 0)
         rig.run_one(2, 1, 2, [0, 1, 2])

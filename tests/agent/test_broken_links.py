@@ -42,8 +42,7 @@ def test_a_run_over_a_link_that_keeps_breaking_completes(tmp_path: Path, seed: i
         proxy = CutProxy(rig.coordinator.reports[0]["address"])
         try:
             rig.run_one(0, 1, 0, [0, 1])
-            rig.run_one(1, 1, 1, [0, 1])
-            rig.coordinator.tell(1, **{**rig.coordinator.instructions[1], "leader": proxy.address})
+            rig.run_one(1, 1, 1, [0, 1], leader=proxy.address)
             cuts = 0
             while cuts < CUTS:
                 time.sleep(rng.uniform(0.005, 0.15))

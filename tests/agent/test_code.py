@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.warm_parents import PATIENT
 from trainjob.checkpoint.storage_child import code
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.launch.cluster import archive
@@ -83,7 +84,7 @@ def test_its_ranks_are_forks_from_the_first_attempt_on(tmp_path: Path) -> None:
     data = archive.pack(archive.collect(str(tmp_path / "here")))
     code.leave(PathStore(str(tmp_path / "storage")), data)
     spec, env = {"prefork": contract.PREFORK_AUTO}, {contract.ENV_CODE: code.key_of(data)}
-    with Rig(tmp_path, storage=tmp_path / "storage", env=env, spec=spec) as job:
+    with Rig(tmp_path, storage=tmp_path / "storage", env=env, spec=spec, entry=PATIENT) as job:
         job.run(1)
         for slot in (0, 1):
             job.wait_text(slot, f"r{slot:02d} | a fork with a store beside it")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.patience import HANG_S
 from trainjob.agent.processes import strays
 
 HEAD = """
@@ -94,6 +95,14 @@ def test_where_orphans_go_elsewhere_all_processes_are_looked_at() -> None:
     assert found == [True, True]
 
 
+@pytest.fixture
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes its time between two looks."""
+    monkeypatch.setattr(strays, "WAIT_S", HANG_S)
+    monkeypatch.setattr(strays, "UNCLEAR_S", HANG_S)
+
+
+@pytest.mark.usefixtures("no_clock")
 def test_a_stray_that_the_first_look_misses_is_killed_all_the_same() -> None:
     with subprocess.Popen(["sleep", "60"]) as missed:
         looks = iter(map(strays.Look, [[], [missed.pid], [], []]))
@@ -101,6 +110,7 @@ def test_a_stray_that_the_first_look_misses_is_killed_all_the_same() -> None:
         assert missed.wait() == -signal.SIGKILL
 
 
+@pytest.mark.usefixtures("no_clock")
 def test_a_process_that_is_being_executed_is_looked_at_again_until_it_is_known() -> None:
     with subprocess.Popen(["sleep", "60"]) as unknown:
         unclear = strays.Look([], is_clear=False)

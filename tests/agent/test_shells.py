@@ -221,9 +221,7 @@ def test_that_a_rank_was_needed_is_told_again_over_a_new_connection(tmp_path: Pa
         proxy = CutProxy(rig.coordinator.reports[0]["address"])
         try:
             rig.run_one(0, 1, 0, [0, 1])
-            rig.run_one(1, 1, 1, [0, 1])
-            order = dict(rig.coordinator.instructions[1])
-            rig.coordinator.tell(1, **{**order, "leader": proxy.address})
+            rig.run_one(1, 1, 1, [0, 1], leader=proxy.address)
             rig.wait(lambda: rig.ended(1), "rank 1 has returned")
             proxy.hush()  # rank 0's agent hears that rank 1 has ended, and cannot say that it was needed
             (rig.work / "go").touch()
@@ -231,7 +229,7 @@ def test_that_a_rank_was_needed_is_told_again_over_a_new_connection(tmp_path: Pa
         finally:
             proxy.close()
         assert rig.rank(1)["kind"] == contract.END_OK
-        rig.coordinator.tell(1, **order)
+        rig.run_one(1, 1, 1, [0, 1])
         rig.wait(lambda: rig.rank(1)["kind"] == contract.END_EARLY, "told again")
 
 

@@ -71,6 +71,24 @@ def test_a_child_that_ends_at_once_is_an_error_of_the_call(tmp_path: Path, monke
     asyncio.run(run())
 
 
+def test_a_child_that_does_not_end_is_killed_and_gone_with_its_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a whole one takes longer to end than it is given."""
+    monkeypatch.setattr(storage_module, "CHILD", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(storage_module, "KILLED_S", HANG_S)
+
+    async def run() -> int:
+        child = StorageChild(Reaper(asyncio.get_running_loop()), str(tmp_path / "store"), str(tmp_path))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(child.call("probe", {}), 0.1)
+        await child.close(0.1)
+        return child._pid
+
+    pid = asyncio.run(run())
+    assert not os.path.exists(f"/proc/{pid}")
+
+
 def test_what_is_to_be_stored_is_stored_once_the_child_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.ports import free_port, free_ports
 from support.agent_rig import Rig
-from support.warm_parents import parent_of, parents_of
+from support.warm_parents import PATIENT, parent_of, parents_of
 from trainjob.agent.attempts import master_port
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.stores import Stores
@@ -61,7 +61,7 @@ OF_ITS_OWN = """
 import os
 from datetime import timedelta
 import torch.distributed as dist
-dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d", rank=0, world_size=1, timeout=timedelta(seconds=5))
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d", rank=0, world_size=1, timeout=timedelta(seconds=60))
 print("a child has a group of its own", flush=True)
 """
 STARTS_ANOTHER = """
@@ -139,7 +139,7 @@ def own_ports() -> dict[str, str]:
 
 @pytest.mark.slow
 def test_rank_0_may_end_before_the_others(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=ENDS_FIRST, agents=1, processes=2, spec=TORCH) as rig:
+    with Rig(tmp_path, script=ENDS_FIRST, agents=1, processes=2, spec=TORCH, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, attempt=1))
         (rig.work / "rank 0 is gone").touch()
@@ -180,7 +180,7 @@ def test_a_script_may_serve_something_else_on_the_ranks_port(tmp_path: Path, wha
     head = "import os, sys\nhow = 'a fork' if 'torch' in sys.modules else 'no fork'\nimport torch.distributed as dist\n"
     script = f"{head}rank = int(os.environ['RANK'])\n{SERVES[what]}\nprint('served,', how, flush=True)\n"
     env = {contract.ENV_VERBOSE: "1"}
-    with Rig(tmp_path, script=script, agents=1, processes=2, spec={"prefork": wish}, env=env) as rig:
+    with Rig(tmp_path, script=script, agents=1, processes=2, spec={"prefork": wish}, env=env, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(rig.completed, "completed")
         rig.wait(lambda: rig.text(0).count("served, a fork") == 2)
@@ -191,7 +191,7 @@ def test_a_script_may_serve_something_else_on_the_ranks_port(tmp_path: Path, wha
 @pytest.mark.parametrize("arguments", [[], ["with a group"]], ids=["at once", "with a group"])
 def test_a_script_that_becomes_another_program_makes_its_group_there(tmp_path: Path, arguments: list[str]) -> None:
     command = [sys.executable, "train.py", *arguments]
-    with Rig(tmp_path, script=BECOMES_ANOTHER, command=command, agents=1, processes=2, spec=AUTO) as rig:
+    with Rig(tmp_path, script=BECOMES_ANOTHER, command=command, agents=1, processes=2, spec=AUTO, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, 1), "ended")
         rig.wait(lambda: rig.text(0).count("became one of 2") == 2 == rig.text(0).count("begun as a fork"))
@@ -199,7 +199,7 @@ def test_a_script_that_becomes_another_program_makes_its_group_there(tmp_path: P
 
 @pytest.mark.slow
 def test_a_store_that_is_killed_ends_the_attempt_and_the_next_has_another(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=AGAIN, agents=1, processes=2, spec=TORCH, env=own_ports()) as rig:
+    with Rig(tmp_path, script=AGAIN, agents=1, processes=2, spec=TORCH, env=own_ports(), entry=PATIENT) as rig:
         rig.run(1)
         for rank in (0, 1):
             rig.wait_text(0, f"rank {rank} made thirteen groups")
@@ -217,7 +217,7 @@ def test_a_rank_that_is_alone_now_finds_its_port_free(tmp_path: Path) -> None:
     base = free_ports(2) - 1
     env = {contract.ENV_MASTER_PORT_ANY: "", "OMP_NUM_THREADS": "1"}
     spec = {**TORCH, "rendezvous_port": base}
-    with Rig(tmp_path, script=ONE_GROUP, agents=1, processes=2, env=env, spec=spec) as rig:
+    with Rig(tmp_path, script=ONE_GROUP, agents=1, processes=2, env=env, spec=spec, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.text(0).count("attempt 1 has a group of 2") == 2)
         rig.wait(lambda: _listens(base + 2), "the store of the next attempt is there before anything breaks")

@@ -20,6 +20,7 @@ IDLE = {
     "a read that nobody answers": "open(sys.argv[1], 'rb').read()",
     "a lock that nobody opens": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
 }
+SLEEPS = "time.sleep(600)"
 BUSY = {
     "a loop": "while True: pass",
     "a long call in C": "sum(range(10**11))",
@@ -56,7 +57,7 @@ def look(folder: Path, code: str, ended: list[subprocess.Popen[str]]) -> Quiet:
         time.sleep(look_s)
         return rule.since(time.monotonic(), pids)[0]
 
-    if code in IDLE.values():
+    if code in (SLEEPS, *IDLE.values()):
         return eventually(lambda: found if (found := once()).all_s else None, "it waits")
     once()
     once()
@@ -76,7 +77,7 @@ def test_a_process_that_waits_for_what_does_not_come_is_quiet(
 
 
 def test_one_long_sleep_is_told_apart(tmp_path: Path, ended: list[subprocess.Popen[str]]) -> None:
-    found = look(tmp_path, "time.sleep(600)", ended)
+    found = look(tmp_path, SLEEPS, ended)
     assert found.sleeps and found.all_s >= LOOK_S
 
 

@@ -112,7 +112,7 @@ def test_every_fault_at_every_request_of_a_partial_restore(
     s3.use(monkeypatch, s3.endpoint())
     committed(open_store(direct_uri), tmp_path / "staged", FILES)
     faults = Faults(s3.endpoint())
-    s3.use(monkeypatch, faults.endpoint, timeout_s=0.25)
+    s3.use(monkeypatch, faults.endpoint)
     store = open_store(direct_uri)
     try:
         at, struck = 0, 1

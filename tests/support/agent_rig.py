@@ -301,21 +301,19 @@ class Rig:
             self.run_one(slot, attempt, index, slots, **more)
 
     def run_one(self, slot: int, attempt: int, index: int, slots: Sequence[int], **more: Any) -> None:
-        """Tell one of them."""
+        """Tell one of them; `more` of the instruction, or in place of what it says."""
         self.members = list(slots)
-        leader = self.coordinator.reports[slots[0]]["address"]
-        self.coordinator.tell(
-            slot,
-            do=contract.DO_RUN,
-            attempt=attempt,
-            index=index,
-            workers=len(slots),
-            processes=self.processes,
-            leader=leader,
-            secret=f"secret of attempt {attempt}",
-            reason="test",
-            **more,
-        )
+        instruction = {
+            "do": contract.DO_RUN,
+            "attempt": attempt,
+            "index": index,
+            "workers": len(slots),
+            "processes": self.processes,
+            "leader": self.coordinator.reports[slots[0]]["address"],
+            "secret": f"secret of attempt {attempt}",
+            "reason": "test",
+        }
+        self.coordinator.tell(slot, **{**instruction, **more})
 
     def hold(self, grace_s: float = 0) -> None:
         """Tell all to stop their ranks."""

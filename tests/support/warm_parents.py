@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 
 from support.agent_rig import Rig
+from support.patience import HANG_S
+from support.tuned_agent import entry
 from trainjob_api import contract
+
+PATIENT = entry(warm__starter__PATIENCE_S=HANG_S, warm__gates__GATE_S=HANG_S, warm__stores__STORE_S=HANG_S)
+"""Agents whose ranks are forks, with a store beside them, however long a busy machine takes to import torch."""
 
 
 def parents_of(rig: Rig, slot: int = 0) -> list[int]:

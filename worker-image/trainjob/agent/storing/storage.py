@@ -24,6 +24,8 @@ OnProgress = Callable[[int], None]
 CHILD_TRIES = 3
 CHILD_DIED = "child"
 """The one kind of errors that is not the storage's word."""
+KILLED_S = 2.0
+"""For one that is killed to be gone; in the kernel, waiting for a file system, it may stay longer than its agent."""
 
 
 class StorageError(Exception):
@@ -105,6 +107,7 @@ class StorageChild(asyncio.Protocol):
             if not self._ended.done():
                 # A storage that hangs must not keep a process of ours.
                 signal_group(self._pid, signal.SIGKILL)
+                await asyncio.wait([self._ended], timeout=KILLED_S)
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
