@@ -16,6 +16,7 @@ import yaml
 
 from support.edited import Edited
 from support.isolation import ROOT
+from support.local_agent import wait_for_the_operator
 from support.patience import HANG_S
 from trainjob.launch import job as jobs
 from trainjob.launch.local import drive
@@ -49,6 +50,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("sklearn") is None,
 
 def test_another_size_loses_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    wait_for_the_operator(monkeypatch)
     held, go = tmp_path / "held.py", tmp_path / "go"
     held.write_text(HELD)
     script = jobs.ScriptJob(

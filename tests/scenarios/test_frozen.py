@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
-import sys
 
 import pytest
 
 from scenarios.test_pods import agent_of
+from support.local_agent import use_agent
 from support.scenario import Stage
-from support.tuned_agent import LOCAL, entry
-from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_operator.agents import roster
 from trainjob_operator.core.ends import silence
-from trainjob_operator.core.model import Installation
 
 pytestmark = pytest.mark.slow
 
@@ -29,12 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LONG_POLL_S", 1.0)
     for module in (silence, roster):
         monkeypatch.setattr(module, "SILENT_S", 6.0)
-    agent = (sys.executable, *entry(LOCAL, wire__pulse__BEAT_S=0.2, wire__pulse__SILENT_S=2.0))
-
-    def installation(**fields: object) -> Installation:
-        return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]
-
-    monkeypatch.setattr(drive, "Installation", functools.wraps(Installation)(installation))
+    use_agent(monkeypatch, wire__pulse__BEAT_S=0.2, wire__pulse__SILENT_S=2.0)
 
 
 @pytest.mark.parametrize("frozen", [0, 1])

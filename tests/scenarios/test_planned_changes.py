@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from scenarios.test_pods import agent_of
 from support.edited import Edited
-from support.patience import HANG_S
+from support.local_agent import use_agent, wait_for_the_operator
 from support.scenario import Stage
-from support.tuned_agent import LOCAL, entry
 from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJobStatus
-from trainjob_operator.core.model import Installation
 
 pytestmark = pytest.mark.slow
 
@@ -55,18 +51,9 @@ class Known:
         return heard and attempt.number == made[-1][0]
 
 
-def use_agent(monkeypatch: pytest.MonkeyPatch, **times: float) -> None:
-    """Pods have an agent with these times."""
-    agent = (sys.executable, *entry(LOCAL, **times))
-
-    def installation(**fields: object) -> Installation:
-        return Installation(**{**fields, "agent_command": agent})  # type: ignore[arg-type]
-
-    monkeypatch.setattr(drive, "Installation", functools.wraps(Installation)(installation))
-
-
 def test_two_four_two_workers_lose_no_step(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    wait_for_the_operator(monkeypatch)
     wishes, known = [(2, 4), (4, 2)], Known(stage)
 
     def edit(event: LocalEvent) -> None:
@@ -93,8 +80,7 @@ def test_a_worker_that_goes_away_loses_no_step(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str, slot: int
 ) -> None:
     monkeypatch.setattr(drive, "MemoryCluster", Edited)
-    # Ranks go on until the operator has answered: how soon that must be is not what is looked at.
-    use_agent(monkeypatch, draining__ANSWER_S=HANG_S)
+    wait_for_the_operator(monkeypatch)
     evicted: list[int] = []
     known = Known(stage)
 
