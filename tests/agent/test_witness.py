@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.agent_rig import Rig
+from support.patience import HANG_S
+from support.tuned_agent import entry
 from trainjob.agent.attempts.witness import Witnesses, is_needed
 from trainjob.agent.wire.from_member import Seen
 from trainjob.checkpoint.stores import mounts
@@ -30,7 +32,9 @@ def elsewhere(rig: Rig, slot: int, host: str, storage: Path) -> None:
 
 @pytest.mark.slow
 def test_nodes_with_folders_of_their_own_end_the_job_in_one_sentence(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, script=SCRIPT, agents=0, storage=tmp_path / "one")
+    # On a busy machine a storage child takes longer to answer than ranks wait for it.
+    patient = entry(attempts__witness__PATIENCE_S=HANG_S)
+    rig = Rig(tmp_path, script=SCRIPT, agents=0, storage=tmp_path / "one", entry=patient)
     with rig:
         rig.start(0)
         elsewhere(rig, 1, "127.0.0.2", tmp_path / "two")
