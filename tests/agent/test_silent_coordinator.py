@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support import lone_agent
 from support.patience import HANG_S
-from trainjob.agent import config
 from trainjob.agent.config import Endpoint
 from trainjob.agent.control import sync
 from trainjob.agent.control.http_post import SILENT_S, PostConnection, PostError
@@ -50,23 +50,6 @@ class Leaders:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
 
-def environment(folder: Path, port: int) -> dict[str, str]:
-    return {
-        contract.ENV_NAMESPACE: "team",
-        contract.ENV_JOB: "digits",
-        contract.ENV_JOB_UID: "uid",
-        contract.ENV_SLOT: "0",
-        contract.ENV_POD_NAME: "digits-0",
-        contract.ENV_POD_UID: "pod",
-        contract.ENV_POD_ADDRESS: "127.0.0.1",
-        contract.ENV_COORDINATOR: f"http://127.0.0.1:{port}",
-        contract.ENV_WORK_DIR: str(folder),
-        contract.ENV_AGENT_SPEC: json.dumps(
-            {"processes_per_worker": 1, "rendezvous_port": 29500, "storage": None, "resume_from": "auto"}
-        ),
-    }
-
-
 def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "LONG_POLL_S", POLL_S)
     monkeypatch.setattr(sync, "MARGIN_S", POLL_S)
@@ -75,7 +58,7 @@ def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: p
     async def run() -> int:
         leaders = Leaders()
         server = await asyncio.start_server(leaders.serve, "127.0.0.1")
-        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, tmp_path)
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         for _ in range(3):  # three that are open and free: as after changes that superseded polls
             await talking._connect()
@@ -106,7 +89,7 @@ def test_a_connection_that_ends_while_the_agent_stops_is_no_fault(tmp_path: Path
         asyncio.get_running_loop().set_exception_handler(fault)
         leaders = Leaders()
         server = await asyncio.start_server(leaders.serve, "127.0.0.1")
-        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, tmp_path)
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         task = asyncio.create_task(talking.run())
         await asyncio.wait_for(leaders.asked.wait(), HANG_S)
@@ -148,7 +131,7 @@ def test_small_changes_open_no_connection_more_to_a_coordinator_that_is_slow(
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
         server = await asyncio.start_server(serve, "127.0.0.1")
-        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, tmp_path)
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         task = asyncio.create_task(talking.run())
         first = await asyncio.wait_for(asked.get(), HANG_S)
@@ -198,7 +181,7 @@ def test_progress_is_posted_as_often_as_the_coordinator_wants_it(tmp_path: Path,
     async def run() -> int:
         coordinator = Pacing(pace_s)
         server = await asyncio.start_server(coordinator.serve, "127.0.0.1")
-        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, tmp_path)
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         task = asyncio.create_task(talking.run())
         for _ in range(2):
@@ -234,7 +217,7 @@ def test_the_last_word_says_that_it_is_the_last(tmp_path: Path) -> None:
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1")
-        made = config.read(environment(tmp_path, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, tmp_path)
         talking = Sync(made, lambda: {"slot": 0}, lambda instruction: None, lambda text: None)
         await talking._turn()
         await talking.last_word(HANG_S)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support import lone_agent
 from support.patience import HANG_S
-from trainjob.agent import config
 from trainjob.agent.control.sync import Sync
 from trainjob_api import contract
 
@@ -58,23 +58,6 @@ STRANGE = {
 }
 
 
-def environment(folder: Path, port: int) -> dict[str, str]:
-    return {
-        contract.ENV_NAMESPACE: "team",
-        contract.ENV_JOB: "digits",
-        contract.ENV_JOB_UID: "uid",
-        contract.ENV_SLOT: "0",
-        contract.ENV_POD_NAME: "digits-0",
-        contract.ENV_POD_UID: "pod",
-        contract.ENV_POD_ADDRESS: "127.0.0.1",
-        contract.ENV_COORDINATOR: f"http://127.0.0.1:{port}",
-        contract.ENV_WORK_DIR: str(folder),
-        contract.ENV_AGENT_SPEC: json.dumps(
-            {"processes_per_worker": 1, "rendezvous_port": 29500, "storage": None, "resume_from": "auto"}
-        ),
-    }
-
-
 def heard(folder: Path, strange: bytes) -> tuple[list[contract.Instruction], list[str]]:
     """Instructions and sayings of an agent that is answered so first, and then by a coordinator."""
 
@@ -94,7 +77,7 @@ def heard(folder: Path, strange: bytes) -> tuple[list[contract.Instruction], lis
             heard.set()
 
         server = await asyncio.start_server(serve, "127.0.0.1")
-        made = config.read(environment(folder, server.sockets[0].getsockname()[1]), ["--", "python", "t.py"])
+        made = lone_agent.asking(server, folder)
         talking = Sync(made, lambda: {"slot": 0}, on_reply, said.append)
         task = asyncio.create_task(talking.run())
         waits = asyncio.create_task(heard.wait())
