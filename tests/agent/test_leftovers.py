@@ -36,7 +36,7 @@ def test_helpers_with_sessions_of_their_own_end_with_the_attempt(tmp_path: Path)
         rig.run(2)
         rig.wait(lambda: rig.running(0, attempt=2), "the next attempt")
         uid = rig.pod_uid(0)
-        old = [pid for pid in processes_with(uid) if b"TRAINJOB_ATTEMPT=1\0" in environ(pid)]
+        old = [pid for pid in processes_with(uid) if b"TRAINJOB_ATTEMPT=1\0" in read(pid, "environ")]
         assert old == []
         rig.wait_text(0, "outlived its ranks")
 
@@ -92,13 +92,14 @@ def of_the_agent(rig: Rig) -> list[int]:
     pid = rig.agents[0].process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     words = (b"storage_child", contract.WARM.encode() + b"\0")
-    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    lines = {int(child): read(int(child), "cmdline") for child in children}
     return [child for child, line in lines.items() if any(word in line for word in words) and b"--\0" not in line]
 
 
-def environ(pid: int) -> bytes:
+def read(pid: int, name: str) -> bytes:
+    """Of what is known of it; nothing: it has ended."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes()
     except OSError:
         return b""
 

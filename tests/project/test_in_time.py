@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import in_time
+from support.patience import HANG_S
 
 ROOT = Path(__file__).parents[2]
 FILES = [f"test_{letter}" for letter in "abcdefghij"]
@@ -60,7 +61,7 @@ def test_a_step_of_ci_for_which_no_time_is_left_is_red(hundredths: int, code: in
     assert function is not None
     # Half of the time has passed, of so much that none passes meanwhile.
     script = f"commit=c limit=1000000 begun=$(($(date +%s) - 500000))\n{function[0]}\nby {hundredths} env || exit 3"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == code
     if code:
         assert done.stdout == "ci: RED: no time is left for: env\n"

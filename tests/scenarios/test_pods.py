@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from support.scenario import Stage, wait_until
+from trainjob.launch.local import lock
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 
@@ -16,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 
 def agent_of(stage: Stage, pod: str) -> int:
-    """Pid of the agent of that pod."""
+    """Pid of the agent of that pod: of what looks like it the oldest, for its children do until they run a program."""
+    found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -27,8 +30,10 @@ def agent_of(stage: Stage, pod: str) -> int:
             continue
         mine = any(v.startswith(contract.ENV_WORK_DIR.encode() + b"=" + os.fsencode(stage.root)) for v in variables)
         if mine and b"trainjob.launch.local.pod" in command and f"{contract.ENV_POD_NAME}={pod}".encode() in variables:
-            return int(folder.name)
-    raise LookupError(pod)
+            found.append(int(folder.name))
+    if not found:
+        raise LookupError(pod)
+    return min(found, key=lambda pid: int(lock.started(pid) or sys.maxsize))
 
 
 def test_a_killed_agent_is_a_lost_pod_and_only_that_pod_is_new(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cluster.binaries import binary
 from support.e2e import KubectlError
+from support.patience import HANG_S
 from trainjob_api import contract
 
 TIMEOUT_S = 120.0
@@ -78,4 +79,4 @@ def proxy() -> Iterator[Proxy]:
         yield Proxy(int(said.rsplit(":", 1)[1]))
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(HANG_S)
