@@ -24,6 +24,12 @@ _KUBELET = """kind: KubeletConfiguration
 apiVersion: kubelet.config.k8s.io/v1beta1
 failCgroupV1: false
 """
+_NAMES = {
+    "spec": {"template": {"spec": {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}}},
+}
+"""CoreDNS stays where no test takes the node away. It is put on the first node that is Ready: were that a worker, all of
+it would be there, and names would resolve nowhere once that one is gone.
+"""
 
 
 def up(engine: Engine, *, registry: bool) -> bool:
@@ -169,9 +175,16 @@ def _wait_ready() -> None:
                 "-n", "kube-system", "get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns", "-o", "json"
             )
         )["items"]
-        return any(endpoint["conditions"].get("ready") for one in slices for endpoint in one.get("endpoints") or [])
+        found = [endpoint for one in slices for endpoint in one.get("endpoints") or []]
+        home = [
+            each
+            for each in found
+            if each["conditions"].get("ready") and each.get("nodeName") == f"{places.CLUSTER}-control-plane"
+        ]
+        return bool(home) and len(home) == len(found)
 
     wait_until("all nodes are Ready", ready, timeout_s=120, every_s=0.5, log=places.log_folder() / "kind.log")
+    kubectl("-n", "kube-system", "patch", "deployment", "coredns", "--patch", json.dumps(_NAMES))
     wait_until("CoreDNS is ready", names_resolve, timeout_s=120, every_s=0.5, log=places.log_folder() / "kind.log")
 
 
