@@ -250,3 +250,33 @@ def test_a_machine_that_acknowledges_nothing_is_given_up_before_the_poll_ends() 
 
     keeps, ms, idle = asyncio.run(run())
     assert keeps == 1 and ms == 1000 * SILENT_S and idle < SILENT_S < contract.LONG_POLL_S
+
+
+def test_where_no_connection_comes_the_two_likely_causes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the agent's log there was an empty TimeoutError while a cluster's DNS was on a node that was lost."""
+    monkeypatch.setattr(sync, "MARGIN_S", 0.05)
+
+    async def run() -> str:
+        said, told = asyncio.Event(), []
+
+        def say(text: str) -> None:
+            told.append(text)
+            said.set()
+
+        async def nobody(*_: object, **__: object) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1")
+        talking = Sync(lone_agent.asking(server, tmp_path), lambda: {"slot": 0}, lambda instruction: None, say)
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", nobody)
+        task = asyncio.create_task(talking.run())
+        await asyncio.wait_for(said.wait(), HANG_S)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        server.close()
+        return told[0]
+
+    said = asyncio.run(run())
+    assert "does not answer (no connection in time: the cluster's DNS" in said and "TimeoutError" not in said

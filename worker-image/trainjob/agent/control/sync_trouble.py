@@ -4,6 +4,7 @@ Pure.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import NamedTuple, Optional
@@ -74,6 +75,12 @@ def describe(error: Exception, config: AgentConfig) -> Trouble:
             return Trouble("token", f"{where} refuses this pod's token ({said})")
         return Trouble(
             f"HTTP {error.answer.status}", f"{where} refuses this agent's report (HTTP {error.answer.status}: {said})"
+        )
+    if isinstance(error, asyncio.TimeoutError) and not str(error):  # the system's own have a text
+        return Trouble(
+            "silence",
+            f"{where} does not answer (no connection in time: the cluster's DNS does not tell its address, or nothing "
+            "leads there)",
         )
     return Trouble("silence", f"{where} does not answer ({type(error).__name__}: {error})")
 
