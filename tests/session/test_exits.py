@@ -72,7 +72,7 @@ def test_what_stays_or_is_gone_is_nobodys_business(tmp: Path, text: str) -> None
 def test_a_folder_from_before_is_not_the_modules(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp / "older").mkdir()
     made = (tmp / "older").lstat().st_ctime_ns
-    monkeypatch.setattr(exits, "_COARSE_NS", -1)
+    monkeypatch.setattr(exits, "COARSE_NS", -1)
     with monkeypatch.context() as patched:
         patched.setattr(exits.time, "time_ns", lambda: made)
         assert taken_away(tmp, "atexit.register(shutil.rmtree, os.path.join(tempfile.gettempdir(), 'older'))") is None

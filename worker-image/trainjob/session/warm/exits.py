@@ -16,8 +16,8 @@ import types
 import weakref
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
-_COARSE_NS = 50_000_000
-"""The clock of a file system may be so far behind that of `time`."""
+from trainjob.session.warm.unchanged import COARSE_NS
+
 _FEW = 8
 """What has more is no list of paths to take away: torch's finalizers have sets of thousands of names."""
 
@@ -32,7 +32,7 @@ class Acts:
     """What is to be done at exit, of all that was registered since this was made."""
 
     def __init__(self) -> None:
-        self._since = time.time_ns() - _COARSE_NS
+        self._since = time.time_ns() - COARSE_NS
         self._there = frozenset(_finalizers())
         self._registered: List[_Act] = []
 

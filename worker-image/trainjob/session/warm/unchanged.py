@@ -20,7 +20,7 @@ a model.
 """
 _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 """What says of a folder what is installed there: packages look for each other by it, and remember."""
-_COARSE_NS = 50_000_000
+COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
 _MAPS = "/proc/self/maps"
 
@@ -70,7 +70,7 @@ class Files:
         late = [
             path
             for path, state in self._states.items()
-            if state is not None and max(state[2], state[3]) >= since - _COARSE_NS
+            if state is not None and max(state[2], state[3]) >= since - COARSE_NS
         ]
         self._late = f"{late[0]} was changed while it was imported" if late else None
 
