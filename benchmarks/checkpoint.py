@@ -6,11 +6,11 @@ bench-checkpoint` runs it.
 
 `dict`: processor time of `Checkpoint.from_dict` and `to_dict`, beside torch.save and torch.load.
 `save`: how long a step is blocked while 1 GiB is saved, and until it is durable, beside one memory copy, torch.save to
-the mounted folder, torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report where
-there is one. `restore`: after a worker died, from the own staging and from a peer, beside plain boto3 and what the S3
-server gives in the same round. `s3`: file sets to and from a real S3 server. `far`: smaller sets, and the server at a
-distance. Everything lies in memory where there is room, so that no disk is measured; both sides of a comparison always
-use the same place. Raw samples are kept as JSON.
+the mounted folder, torch.distributed.checkpoint's async_save (all in one rank, in turn), and Ray Train's report and
+DLRover's Flash Checkpoint where they are. `restore`: after a worker died, from the own staging and from a peer, beside
+plain boto3 and what the S3 server gives in the same round. `s3`: file sets to and from a real S3 server. `far`: smaller
+sets, and the server at a distance. Everything lies in memory where there is room, so that no disk is measured; both
+sides of a comparison always use the same place. Raw samples are kept as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from benchmarks import s3_transfer
 from benchmarks.figures import Figure
-from benchmarks.jobs import ENVIRONMENT, WORKLOADS, ray_python
+from benchmarks.jobs import DLROVER, ENVIRONMENT, RAY, WORKLOADS, dlrover_run
 from benchmarks.measuring import arguments, measure
 
 GIB = 1 << 30
@@ -66,14 +66,14 @@ def dicts(plan: Plan) -> list[Figure]:
 
 
 def save(plan: Plan) -> list[Figure]:
-    """Every way in turn, in one rank; Ray Train's in a process of its own after it."""
+    """Every way in turn, in one rank; Ray Train's and DLRover's in processes of their own after it."""
     with tempfile.TemporaryDirectory(dir=plan.folder, prefix="tj-bench-") as name:
         folder = Path(name)
         mounted, checkpoints = folder / "mounted", folder / "storage" / "default" / "saving" / "checkpoints"
         mounted.mkdir()
         arguments = [str(plan.rounds), str(plan.size), str(mounted), str(checkpoints)]
         rows = _job(folder, "saving", 1, arguments, "--keep", "1")
-        ray = _ray(plan, folder)
+        ray, dlrover = _ray(plan, folder), _dlrover(plan, folder)
 
     def of(way: str, what: str, unit: float = 1.0) -> list[float]:
         return [row[what] * unit for row in rows if row["way"] == way]
@@ -110,11 +110,12 @@ def save(plan: Plan) -> list[Figure]:
         Figure("peak_memory_of_agent", "MiB", of("moved", "peak_agent")),
         Figure("peak_memory_of_child", "MiB", of("moved", "peak_child")),
     ]
-    return (
-        [*figures, Figure("save_blocked_copied_vs_ray", "s", of("copied", "blocked"), ray, "Ray Train's report()")]
-        if ray
-        else figures
-    )
+    if ray:
+        figures.append(Figure("save_blocked_copied_vs_ray", "s", of("copied", "blocked"), ray, "Ray Train's report()"))
+    if dlrover:
+        flash = "DLRover's Flash Checkpoint"
+        figures.append(Figure("save_blocked_with_torch_save_vs_dlrover", "s", whole, dlrover, flash))
+    return figures
 
 
 def restore(plan: Plan) -> list[Figure]:
@@ -187,18 +188,20 @@ def _without_storage(folder: Path, command: Sequence[str]) -> list[Sample]:
 
 
 def _ray(plan: Plan, folder: Path) -> list[float]:
-    python = ray_python()
-    if python is None:
-        return []
-    notes = folder / "ray-notes"
-    words = [
-        python,
-        str(WORKLOADS / "ray_saving.py"),
-        str(notes),
-        str(plan.rounds),
-        str(plan.size),
-        str(folder / "ray"),
-    ]
+    python = RAY.python()
+    return [] if python is None else _blocked(plan, folder, [python], "ray")
+
+
+def _dlrover(plan: Plan, folder: Path) -> list[float]:
+    python = DLROVER.python()
+    return [] if python is None else _blocked(plan, folder, dlrover_run(python, 1), "dlrover")
+
+
+def _blocked(plan: Plan, folder: Path, command: Sequence[str], way: str) -> list[float]:
+    """By the peer's own script."""
+    notes, storage = folder / f"{way}-notes", folder / way
+    arguments = [str(notes), str(plan.rounds), str(plan.size), str(storage)]
+    words = [*command, str(WORKLOADS / f"{way}_saving.py"), *arguments]
     return [row["blocked"] for row in _run(words, notes, {**os.environ, "OMP_NUM_THREADS": "1"})]
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trainjob_api import contract
 
@@ -26,8 +27,6 @@ PATIENCE_S = 90.0
 LEARNING_S = 300.0
 """For imports that are made beside the training, at a quarter of a processor."""
 _STOP_S = 20.0
-RAY_PYTHON = "TRAINJOB_BENCH_RAY_PYTHON"
-"""A Python of another environment, which has ray[train] and torch."""
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     # Else torchrun's restarted ranks find the gloo addresses of those that were killed in a store that outlives them,
@@ -124,6 +123,22 @@ def under_ray(python: str) -> Launcher:
     return launcher
 
 
+def under_dlrover(python: str) -> Launcher:
+    """The same loop under DLRover on one node, with a master of its own, by that Python."""
+
+    def launcher(script: Path, notes: str, *imports: str, folder: Path, ranks: int = RANKS) -> list[str]:
+        command = [str(WORKLOADS / "dlrover_steps.py"), notes, str(folder / "storage"), *imports]
+        return [*dlrover_run(python, ranks), *command]
+
+    return launcher
+
+
+def dlrover_run(python: str, ranks: int) -> list[str]:
+    """As `dlrover-run` does it; a script and its arguments follow."""
+    size = ["--standalone", "--nnodes=1", f"--nproc_per_node={ranks}", f"--max_restarts={RESTARTS}"]
+    return [python, "-m", "dlrover.trainer.torch.main", *size]
+
+
 Launcher = Callable[..., list[str]]
 
 
@@ -167,15 +182,41 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(_STOP_S)
 
 
-def ray_python() -> str | None:
-    """That Python, if it can import Ray Train; else None, with the reason on standard error."""
-    python = os.environ.get(RAY_PYTHON)
-    if not python:
-        print(f"skipped: Ray Train ({RAY_PYTHON} names no Python that has ray[train] and torch)", file=sys.stderr)
-        return None
-    try:
-        subprocess.run([python, "-c", "import ray.train.torch"], check=True, capture_output=True, timeout=PATIENCE_S)
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"skipped: Ray Train ({python} cannot import ray.train.torch: {error})", file=sys.stderr)
-        return None
-    return python
+class Peer(NamedTuple):
+    """Another launcher, which needs an environment of its own."""
+
+    way: str
+    """In names of figures."""
+    name: str
+    variable: str
+    """Names its Python, which has torch too."""
+    module: str
+    """What that one must be able to import."""
+    launcher: Callable[[str], Launcher]
+    """By its Python."""
+
+    def python(self) -> str | None:
+        """Its Python, if it is there; else None, with the reason on standard error."""
+        python = os.environ.get(self.variable)
+        if not python:
+            package = self.module.partition(".")[0]
+            why = f"{self.variable} names no Python that has {package} and torch"
+            print(f"skipped: {self.name} ({why})", file=sys.stderr)
+            return None
+        try:
+            subprocess.run([python, "-c", f"import {self.module}"], check=True, capture_output=True, timeout=PATIENCE_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"skipped: {self.name} ({python} cannot import {self.module}: {error})", file=sys.stderr)
+            return None
+        return python
+
+
+RAY = Peer("ray", "Ray Train", "TRAINJOB_BENCH_RAY_PYTHON", "ray.train.torch", under_ray)
+DLROVER = Peer(
+    "dlrover", "DLRover", "TRAINJOB_BENCH_DLROVER_PYTHON", "dlrover.trainer.torch.elastic_run", under_dlrover
+)
+
+
+def peers() -> list[tuple[Peer, Launcher]]:
+    """Those that are there."""
+    return [(peer, peer.launcher(python)) for peer in (RAY, DLROVER) if (python := peer.python()) is not None]

@@ -1,8 +1,8 @@
 """How long training stands still when a rank is killed: SIGKILL of one rank to the end of the first new step on all.
 
-Ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, torchrun, and Ray Train where
-there is one; with 2 and with 4 ranks, and with a script that imports transformers and pandas where these are installed.
-The same of a rank that raises an exception, from where it raises.
+Ways in turn: TrainJob with ranks that are forks of a warm parent, with new interpreters, torchrun, and Ray Train and
+DLRover where they are; with 2 and with 4 ranks, and with a script that imports transformers and pandas where these are
+installed. The same of a rank that raises an exception, from where it raises.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from benchmarks.jobs import (
     Job,
     Launcher,
     Step,
-    ray_python,
+    peers,
     running,
     torchrun,
     trainjob,
     trainjob_forked,
-    under_ray,
 )
 
 KILLS = 3
@@ -67,8 +66,8 @@ def measure_raised(rounds: int) -> list[Figure]:
 
 
 def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -> list[Figure]:
-    python = ray_python()
-    ways = WAYS if python is None else (*WAYS, ("ray", under_ray(python)))
+    others = peers()
+    ways = (*WAYS, *((peer.way, launcher) for peer, launcher in others))
     samples: dict[str, list[float]] = {way: [] for way, _ in ways}
     for _ in range(rounds):
         for way, launcher in ways:
@@ -81,8 +80,9 @@ def _measured(name: str, rounds: int, ranks: int, imports: Sequence[str] = ()) -
         Figure(f"{name}_forked", "s", forked, theirs, "torchrun --max-restarts"),
         Figure(f"{name}_plain", "s", plain, theirs, "torchrun --max-restarts"),
     ]
-    beside_ray = [Figure(f"{name}_forked_vs_ray", "s", forked, samples["ray"], "Ray Train")] if python else []
-    return figures + beside_ray
+    return figures + [
+        Figure(f"{name}_forked_vs_{peer.way}", "s", forked, samples[peer.way], peer.name) for peer, _ in others
+    ]
 
 
 def down_times(

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.jobs import (
+    DLROVER,
     PATIENCE_S,
+    RAY,
     WORKLOADS,
     Launcher,
     Step,
-    ray_python,
     running,
     torchrun,
     trainjob,
@@ -29,12 +30,13 @@ from benchmarks.jobs import (
 
 
 def measure(rounds: int) -> list[Figure]:
-    """The command beside torchrun, and beside itself where a process is kept warm; `fit()` beside Ray Train where there
-    is one; in turn.
+    """The command beside torchrun, beside DLRover where it is, and beside itself where a process is kept warm; `fit()`
+    beside Ray Train where that is; in turn.
     """
-    ray = ray_python()
+    ray, dlrover = RAY.python(), DLROVER.python()
     ours: list[float] = []
     theirs: list[float] = []
+    by_dlrover: list[float] = []
     kept: list[float] = []
     fits: list[float] = []
     ray_fits: list[float] = []
@@ -42,13 +44,19 @@ def measure(rounds: int) -> list[Figure]:
         for _ in range(rounds):
             ours.append(_command_to_step(trainjob))
             theirs.append(_command_to_step(torchrun))
+            if dlrover:
+                by_dlrover.append(_command_to_step(DLROVER.launcher(dlrover)))
             kept.append(_command_to_step(trainjob_kept))
             fits.append(_fit_to_step(sys.executable, "trainjob"))
             if ray:
                 ray_fits.append(_fit_to_step(ray, "ray"))
     figures = [Figure("fit_to_first_step", "s", fits), Figure("command_to_first_step", "s", ours, theirs, "torchrun")]
     figures += [Figure("command_to_first_step_kept_warm", "s", kept, ours, "TrainJob, first job")]
-    return [*figures, Figure("fit_to_first_step_vs_ray", "s", fits, ray_fits, "Ray Train")] if ray_fits else figures
+    if by_dlrover:
+        figures.append(Figure("command_to_first_step_vs_dlrover", "s", ours, by_dlrover, DLROVER.name))
+    if ray_fits:
+        figures.append(Figure("fit_to_first_step_vs_ray", "s", fits, ray_fits, RAY.name))
+    return figures
 
 
 def _command_to_step(launcher: Launcher) -> float:

@@ -132,3 +132,20 @@ def test_what_kills_leave_behind_is_told_from_what_comes_and_goes() -> None:
         "print(grown([row(51, 16), row(52, 18), row(52, 19), row(52, 20), row(52, 21), row(53, 22)]))"
     )
     assert run(code).splitlines() == ["[]", "['agent_fds: 51 -> 52', 'agent_threads: 18 -> 21']"]
+
+
+def test_a_peer_that_is_not_there_is_left_out_with_the_reason() -> None:
+    code = (
+        "import os, sys\nfrom benchmarks.jobs import DLROVER, RAY, peers\n"
+        "sys.stderr = sys.stdout\n"
+        "os.environ.pop(RAY.variable, None)\nos.environ[DLROVER.variable] = '/nowhere/python'\n"
+        "print(peers())\n"
+        "os.environ[RAY.variable] = sys.executable\n"
+        "print(RAY._replace(module='no_such_module').python())\n"
+        "print(RAY._replace(module='json').python() == sys.executable)"
+    )
+    no_ray, no_dlrover, none, no_module, nothing, there = run(code).splitlines()
+    assert no_ray == "skipped: Ray Train (TRAINJOB_BENCH_RAY_PYTHON names no Python that has ray and torch)"
+    assert no_dlrover.startswith("skipped: DLRover (/nowhere/python cannot import dlrover.trainer.torch.elastic_run: ")
+    assert no_module.startswith(f"skipped: Ray Train ({sys.executable} cannot import no_such_module: ")
+    assert (none, nothing, there) == ("[]", "None", "True")
