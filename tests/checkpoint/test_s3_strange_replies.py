@@ -228,6 +228,15 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
 
 
+def test_no_request_has_a_header_that_gateways_refuse(bucket: Bucket) -> None:
+    """Some refuse each that they do not know (s3proxy: `x-amz-mp-object-size`)."""
+    for work in WORK.values():
+        work(bucket)
+    known = {"checksum-algorithm", "checksum-mode", "checksum-type", "content-sha256", "date", "sdk-checksum-algorithm"}
+    used = {name for name in bucket.faults.headers if name.startswith("x-amz-")}
+    assert used <= {f"x-amz-{name}" for name in (*known, f"checksum-{bucket.store.algorithm}")}
+
+
 def test_a_head_that_has_no_end_is_none(bucket: Bucket) -> None:
     bucket.faults.always(None)
     wait, other = "HTTP/1.1 100 Continue\r\n\r\n", says(200, "other", 'ETag: "x"', kind="text/plain")

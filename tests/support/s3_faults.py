@@ -78,6 +78,11 @@ class Request(NamedTuple):
         """Method and path."""
         return self.head.split(b" HTTP/", 1)[0].decode()
 
+    @property
+    def headers(self) -> set[str]:
+        """Their names, in lower case."""
+        return {line.partition(b":")[0].decode().lower() for line in self.head.split(b"\r\n")[1:]}
+
 
 class Faults:
     """Forwards to `endpoint` until `close`. `forget`: removes an object behind the server, by its path."""
@@ -89,6 +94,8 @@ class Faults:
         self.requests: list[str] = []
         self.struck: list[str] = []
         """The faults, each with its request."""
+        self.headers: set[str] = set()
+        """Names of those that requests had, in lower case."""
         self._plan: Plan | None = None
         self._lock = threading.Lock()
         self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -154,6 +161,7 @@ class _Connection:
         """Until either side ends it."""
         with contextlib.suppress(OSError):
             while request := self._request():
+                self._faults.headers |= request.headers
                 if not self._answer(request, self._faults.take(request.words)):
                     break
         for one in (self._near, self._far):

@@ -80,7 +80,6 @@ class _Upload:
             UploadId=self._id,
             MultipartUpload={"Parts": [row for _, _, row in listed]},
             IfNoneMatch="*",
-            MpuObjectSize=self._size,
             ChecksumType="FULL_OBJECT",
             **parts.checksum_field(self._algorithm, value),
         )
