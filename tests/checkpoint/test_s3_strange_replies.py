@@ -228,6 +228,16 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
 
 
+def test_a_range_that_comes_with_the_whole_objects_checksum_is_taken(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some stores send it; boto3 would compare the two."""
+    monkeypatch.setattr(s3_bodies, "bodies", lambda client, session, settings, name: Boto(client, name))
+    whole = 'ETag: "x"', "Content-Range: bytes 0-0/300", "x-amz-checksum-crc32: AAAAAA=="
+    bucket.faults.spoil(1, INSTEAD + says(206, "x", *whole, kind="binary/octet-stream"))
+    assert bucket.store.size("a/x") == 300 and len(bucket.faults.requests) == 1
+
+
 def test_no_request_has_a_header_that_gateways_refuse(bucket: Bucket) -> None:
     """Some refuse each that they do not know (s3proxy: `x-amz-mp-object-size`)."""
     for work in WORK.values():
