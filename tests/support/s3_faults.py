@@ -56,6 +56,7 @@ _REFUSALS = {
     "expired": (400, "ExpiredToken"),
     "skew": (403, "RequestTimeTooSkewed"),
     "key": (403, "InvalidAccessKeyId"),
+    "token": (403, "InvalidTokenId"),
     "moved": (301, "PermanentRedirect"),
 }
 _WORDS = b"404 page not found\n"

@@ -71,6 +71,7 @@ _WRONG = (
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "InvalidToken",
+    "InvalidTokenId",
     "InvalidClientTokenId",
     "UnrecognizedClientException",
     "XAdminUserNotFound",
