@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -226,6 +227,31 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
         request for request in bucket.faults.requests if request.startswith("DELETE") and "another" in request
     ] == []
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
+
+
+def test_a_store_that_says_no_more_than_that_it_is_done_is_believed_once_what_it_removed_is_gone(
+    bucket: Bucket,
+) -> None:
+    """As some do, where S3 says that there is no content."""
+    client = s3.client(s3.endpoint())
+    _, _, name, prefix = bucket.store.uri("a").split("/", 3)
+    client.create_multipart_upload(Bucket=name, Key=f"{prefix}/z")
+
+    def done(_number: int, request: str) -> str | None:
+        if not request.startswith("DELETE"):
+            return None
+        path, _, upload = unquote(request.split(" ")[1]).partition("?uploadId=")
+        if upload:
+            client.abort_multipart_upload(Bucket=name, Key=f"{prefix}/z", UploadId=upload)
+        else:
+            s3.forget(path)
+        return INSTEAD + says(200, kind="application/xml")
+
+    bucket.faults.follow(done)
+    bucket.store.delete("a/x")
+    bucket.store.tidy("a")
+    assert bucket.store.unfinished("a") == [] and bucket.store.names("a") == [("y", False)]
+    assert len(bucket.faults.struck) == 2, "asked once each"
 
 
 def test_a_range_that_comes_with_the_whole_objects_checksum_is_taken(

@@ -159,7 +159,8 @@ class S3Store:
         """An object that is gone already is fine."""
 
         def remove(client: Any) -> None:
-            genuine.removed(client.delete_object(**self._names(key)))
+            names = self._names(key)
+            genuine.removed(client.delete_object(**names), lambda: client.get_object(**names)["Body"].close())
 
         self._read("remove", key, remove, writing=True)
 
@@ -174,7 +175,7 @@ class S3Store:
             where = self.where("tidy", key[len(self._below("")) :], True)
             fields = {"Bucket": self.bucket, "Key": key, "UploadId": upload}
             try:
-                self._requests.run(functools.partial(_abort, fields), where)
+                self._requests.run(functools.partial(sending.abort, fields), where)
             except Absent:
                 pass
 
@@ -282,7 +283,3 @@ def _page(
     """A page, and how the one after it is asked for."""
     page = genuine.listed(getattr(client, operation), fields)
     return page, genuine.following(page, follow, asked)
-
-
-def _abort(fields: Dict[str, str], client: Any) -> None:
-    genuine.removed(client.abort_multipart_upload(**fields))
