@@ -229,6 +229,14 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
 
 
+def test_a_store_that_has_never_seen_an_upload_may_say_so(bucket: Bucket) -> None:
+    """As `rclone serve s3` does: 404 to the list of them."""
+    none = says_xml(404, "<Error><Code>NoSuchUpload</Code></Error>")
+    bucket.faults.follow(lambda _number, request: INSTEAD + none if "?uploads" in request else None)
+    assert bucket.store.unfinished("a") == []
+    bucket.store.tidy("a")
+
+
 def test_a_store_that_says_no_more_than_that_it_is_done_is_believed_once_what_it_removed_is_gone(
     bucket: Bucket,
 ) -> None:

@@ -240,10 +240,13 @@ class S3Store:
 
     def _uploads(self, folder: str) -> Iterator[Tuple[str, str]]:
         below = self._below(folder)
-        for page in self._pages("list_multipart_uploads", folder):
-            for row in page.get("Uploads") or ():
-                if row["Key"].startswith(below):  # some stores know no prefix here, and name those of other jobs
-                    yield row["Key"], row["UploadId"]
+        try:
+            for page in self._pages("list_multipart_uploads", folder):
+                for row in page.get("Uploads") or ():
+                    if row["Key"].startswith(below):  # some stores know no prefix here, and name those of other jobs
+                        yield row["Key"], row["UploadId"]
+        except Absent:
+            pass  # so some stores say that there are none
 
     def _names(self, key: str) -> Dict[str, str]:
         return {"Bucket": self.bucket, "Key": f"{self.prefix}/{key}" if self.prefix else key}
