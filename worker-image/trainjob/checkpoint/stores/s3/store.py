@@ -69,7 +69,7 @@ class S3Store:
     def names(self, folder: str) -> List[Tuple[str, bool]]:
         """Sorted by name."""
         prefix, found = self._below(folder), {}
-        for page in self._pages("list_objects_v2", folder, Delimiter="/"):
+        for page in self._objects(folder, Delimiter="/"):
             found.update({row["Prefix"][len(prefix) : -1]: True for row in page.get("CommonPrefixes") or ()})
             found.update({row["Key"][len(prefix) :]: False for row in page.get("Contents") or ()})
         return sorted(
@@ -79,7 +79,7 @@ class S3Store:
     def sizes(self, folder: str) -> Dict[str, int]:
         """What is being uploaded has no size yet and is left out."""
         start = len(self._below(""))
-        rows = (row for page in self._pages("list_objects_v2", folder) for row in page.get("Contents") or ())
+        rows = (row for page in self._objects(folder) for row in page.get("Contents") or ())
         return {row["Key"][start:]: int(row["Size"]) for row in rows if not row["Key"].endswith("/")}
 
     def create(self, key: str, data: bytes) -> bool:
@@ -237,6 +237,17 @@ class S3Store:
             if not following:
                 return
             asked.append(following)
+
+    def _objects(self, folder: str, **more: str) -> Iterator[Dict[str, Any]]:
+        try:
+            yield from self._pages("list_objects_v2", folder, **more)
+        except Absent as absent:
+            raise StoreError(
+                errors.UNREADABLE,
+                f"cannot list {self.uri(folder)}: the store looks for an object of the name {self.bucket}; likely the "
+                f"endpoint {self._requests.endpoint} names the bucket already. Give it without (AWS_ENDPOINT_URL_S3; "
+                "on a cluster spec.checkpoint.s3.endpointURL).",
+            ) from absent
 
     def _uploads(self, folder: str) -> Iterator[Tuple[str, str]]:
         below = self._below(folder)
