@@ -14,14 +14,15 @@ from urllib.parse import unquote
 import pytest
 
 from support import s3
-from support.s3_faults import CUT_BEHIND, INSTEAD, NO_STORE, Faults
+from support.s3_faults import BEYOND, CUT_BEHIND, INSTEAD, NO_STORE, Faults
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.stores import digest
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.s3 import bodies as s3_bodies
 from trainjob.checkpoint.stores.s3 import parts, replies
 from trainjob.checkpoint.stores.s3 import requests as s3_requests
 from trainjob.checkpoint.stores.s3.boto import Boto
-from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.store import Store, Stored
 from trainjob.checkpoint.stores.transfer import nothing
 
 PLACES = ("http/1.1", "\r\n", "date: ", "\r\ncontent-length: ", "\r\ncontent-length: 0")
@@ -227,6 +228,17 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
         request for request in bucket.faults.requests if request.startswith("DELETE") and "another" in request
     ] == []
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
+
+
+def test_a_range_behind_the_end_may_bring_nothing(bucket: Bucket) -> None:
+    """What is shorter than it should be is so, and no outage."""
+    bucket.faults.always(BEYOND)
+    store, algorithm = bucket.store, bucket.store.algorithm
+    assert store.size("a/y") == 0
+    for key, data in (("a/x", b"x" * 300), ("a/y", b"")):
+        found = Stored(len(data), digest.text(algorithm, digest.update(algorithm, data)), algorithm)
+        for size in (None, parts.PART + 1, len(data)):
+            assert store.checksum(key, nothing, algorithm, size) == found
 
 
 def test_a_store_that_has_never_seen_an_upload_may_say_so(bucket: Bucket) -> None:

@@ -45,6 +45,9 @@ CUT_BEHIND = "cut behind "
 """With a text: the reply up to the end of that, and no more; where its head has no such text, none of it."""
 INSTEAD = "instead "
 """With a whole reply: somebody between here and the store says that, and the store hears of nothing."""
+BEYOND = "beyond"
+"""A range that begins behind the end is answered with nothing of it, where S3 refuses it: so does s3proxy in front of
+Azure."""
 NO_STORE = "no store"
 """Something in front of the store that has no way to it: 404, in words of its own."""
 _REFUSALS = {
@@ -207,6 +210,16 @@ class _Connection:
             time.sleep(self._faults.delay_s)
         if fault == "throttle":
             return self._trickle(head, body)
+        if fault == BEYOND and head.startswith(b"HTTP/1.1 416"):
+            first = request.head.lower().partition(b"range: bytes=")[2].partition(b"-")[0]
+            nothing = (
+                b"HTTP/1.1 206 X",
+                b'ETag: "x"',
+                b"Content-Range: bytes %s--1/0" % first,
+                b"Content-Length: 0",
+                b"",
+            )
+            head, body = b"\r\n".join((*nothing, b"")), b""
         if fault == "flip down" and body:
             # XML carries no checksum: what is changed in it must at least not parse.
             at = len(body) - 1 if body.rstrip().endswith(b">") else len(body) // 2
