@@ -312,6 +312,15 @@ def test_a_proxy_that_finds_no_way_is_named_in_the_end(
             work()
 
 
+def test_a_proxy_that_takes_no_large_request_is_told_as_that(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nginx takes 1 MiB unless it is told otherwise."""
+    s3.use(monkeypatch, bucket.faults.endpoint, retry_s=0.01)
+    store = open_store(bucket.store.uri())
+    bucket.faults.follow(lambda _number, request: INSTEAD + OTHERS["too large"] if request.startswith("PUT") else None)
+    with pytest.raises(StoreError, match=r"takes no request of that size.* client_max_body_size"):
+        store.upload("a/z", str(bucket.source), nothing)
+
+
 def test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
