@@ -337,6 +337,7 @@ def until_done(work: Callable[[], object]) -> None:
         ("flip up", errors.CONFLICT, "something between here and the store changes what is sent"),
         ("403", errors.READ_ONLY, "these credentials have no right to do that. Needed are s3:GetObject, PutObject"),
         ("key", errors.READ_ONLY, "the credentials are not valid"),
+        ("token", errors.READ_ONLY, "the credentials are not valid"),
         ("expired", errors.READ_ONLY, "the credentials have expired"),
         ("skew", errors.READ_ONLY, "clock and the store's differ by more than 15 minutes"),
         ("moved", errors.READ_ONLY, "the bucket is in another region"),

@@ -194,6 +194,8 @@ def test_a_start_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         and "the store does not answer" in str(found)
         and "curl -sI http://127.0.0.1:9" in str(found)
     )
+    found = probe(monkeypatch, AWS_ENDPOINT_URL_S3=f"{s3.endpoint()}/{s3.BUCKET}")
+    assert found.kind == errors.UNREADABLE and "names the bucket already. Give it without" in str(found)
     found = probe(monkeypatch, AWS_ENDPOINT_URL_S3="minio:9000")
     assert found.kind == errors.INVALID and "minio:9000" in str(found)
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from support import s3
-from support.s3_faults import CUT_BEHIND, INSTEAD, NO_STORE, Faults
+from support.s3_faults import BEYOND, CUT_BEHIND, INSTEAD, NO_STORE, Faults
 from trainjob.checkpoint.errors import StoreError
+from trainjob.checkpoint.stores import digest
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.s3 import bodies as s3_bodies
 from trainjob.checkpoint.stores.s3 import parts, replies
 from trainjob.checkpoint.stores.s3 import requests as s3_requests
 from trainjob.checkpoint.stores.s3.boto import Boto
-from trainjob.checkpoint.stores.store import Store
+from trainjob.checkpoint.stores.store import Store, Stored
 from trainjob.checkpoint.stores.transfer import nothing
 
 PLACES = ("http/1.1", "\r\n", "date: ", "\r\ncontent-length: ", "\r\ncontent-length: 0")
@@ -228,6 +230,69 @@ def test_uploads_of_other_jobs_are_theirs_where_a_store_knows_no_prefix(bucket: 
     assert [request for request in bucket.faults.requests if request.startswith("DELETE")]
 
 
+def test_a_range_behind_the_end_may_bring_nothing(bucket: Bucket) -> None:
+    """What is shorter than it should be is so, and no outage."""
+    bucket.faults.always(BEYOND)
+    store, algorithm = bucket.store, bucket.store.algorithm
+    assert store.size("a/y") == 0
+    for key, data in (("a/x", b"x" * 300), ("a/y", b"")):
+        found = Stored(len(data), digest.text(algorithm, digest.update(algorithm, data)), algorithm)
+        for size in (None, parts.PART + 1, len(data)):
+            assert store.checksum(key, nothing, algorithm, size) == found
+
+
+def test_a_store_that_has_never_seen_an_upload_may_say_so(bucket: Bucket) -> None:
+    """As `rclone serve s3` does: 404 to the list of them."""
+    none = says_xml(404, "<Error><Code>NoSuchUpload</Code></Error>")
+    bucket.faults.follow(lambda _number, request: INSTEAD + none if "?uploads" in request else None)
+    assert bucket.store.unfinished("a") == []
+    bucket.store.tidy("a")
+
+
+def test_a_store_that_says_no_more_than_that_it_is_done_is_believed_once_what_it_removed_is_gone(
+    bucket: Bucket,
+) -> None:
+    """As some do, where S3 says that there is no content."""
+    client = s3.client(s3.endpoint())
+    _, _, name, prefix = bucket.store.uri("a").split("/", 3)
+    client.create_multipart_upload(Bucket=name, Key=f"{prefix}/z")
+
+    def done(_number: int, request: str) -> str | None:
+        if not request.startswith("DELETE"):
+            return None
+        path, _, upload = unquote(request.split(" ")[1]).partition("?uploadId=")
+        if upload:
+            client.abort_multipart_upload(Bucket=name, Key=f"{prefix}/z", UploadId=upload)
+        else:
+            s3.forget(path)
+        return INSTEAD + says(200, kind="application/xml")
+
+    bucket.faults.follow(done)
+    bucket.store.delete("a/x")
+    bucket.store.tidy("a")
+    assert bucket.store.unfinished("a") == [] and bucket.store.names("a") == [("y", False)]
+    assert len(bucket.faults.struck) == 2, "asked once each"
+
+
+def test_a_range_that_comes_with_the_whole_objects_checksum_is_taken(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some stores send it; boto3 would compare the two."""
+    monkeypatch.setattr(s3_bodies, "bodies", lambda client, session, settings, name: Boto(client, name))
+    whole = 'ETag: "x"', "Content-Range: bytes 0-0/300", "x-amz-checksum-crc32: AAAAAA=="
+    bucket.faults.spoil(1, INSTEAD + says(206, "x", *whole, kind="binary/octet-stream"))
+    assert bucket.store.size("a/x") == 300 and len(bucket.faults.requests) == 1
+
+
+def test_no_request_has_a_header_that_gateways_refuse(bucket: Bucket) -> None:
+    """Some refuse each that they do not know (s3proxy: `x-amz-mp-object-size`)."""
+    for work in WORK.values():
+        work(bucket)
+    known = {"checksum-algorithm", "checksum-mode", "checksum-type", "content-sha256", "date", "sdk-checksum-algorithm"}
+    used = {name for name in bucket.faults.headers if name.startswith("x-amz-")}
+    assert used <= {f"x-amz-{name}" for name in (*known, f"checksum-{bucket.store.algorithm}")}
+
+
 def test_a_head_that_has_no_end_is_none(bucket: Bucket) -> None:
     bucket.faults.always(None)
     wait, other = "HTTP/1.1 100 Continue\r\n\r\n", says(200, "other", 'ETag: "x"', kind="text/plain")
@@ -245,6 +310,15 @@ def test_a_proxy_that_finds_no_way_is_named_in_the_end(
     for work in (lambda: store.read("a/x"), lambda: store.names("a"), lambda: store.put("a/z", b"z")):
         with pytest.raises(StoreError, match="something that is no object store answers"):
             work()
+
+
+def test_a_proxy_that_takes_no_large_request_is_told_as_that(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nginx takes 1 MiB unless it is told otherwise."""
+    s3.use(monkeypatch, bucket.faults.endpoint, retry_s=0.01)
+    store = open_store(bucket.store.uri())
+    bucket.faults.follow(lambda _number, request: INSTEAD + OTHERS["too large"] if request.startswith("PUT") else None)
+    with pytest.raises(StoreError, match=r"takes no request of that size.* client_max_body_size"):
+        store.upload("a/z", str(bucket.source), nothing)
 
 
 def test_a_list_without_a_word_is_no_empty_one_even_where_boto3_takes_such_heads(

@@ -45,6 +45,9 @@ CUT_BEHIND = "cut behind "
 """With a text: the reply up to the end of that, and no more; where its head has no such text, none of it."""
 INSTEAD = "instead "
 """With a whole reply: somebody between here and the store says that, and the store hears of nothing."""
+BEYOND = "beyond"
+"""A range that begins behind the end is answered with nothing of it, where S3 refuses it: so does s3proxy in front of
+Azure."""
 NO_STORE = "no store"
 """Something in front of the store that has no way to it: 404, in words of its own."""
 _REFUSALS = {
@@ -56,6 +59,7 @@ _REFUSALS = {
     "expired": (400, "ExpiredToken"),
     "skew": (403, "RequestTimeTooSkewed"),
     "key": (403, "InvalidAccessKeyId"),
+    "token": (403, "InvalidTokenId"),
     "moved": (301, "PermanentRedirect"),
 }
 _WORDS = b"404 page not found\n"
@@ -78,6 +82,11 @@ class Request(NamedTuple):
         """Method and path."""
         return self.head.split(b" HTTP/", 1)[0].decode()
 
+    @property
+    def headers(self) -> set[str]:
+        """Their names, in lower case."""
+        return {line.partition(b":")[0].decode().lower() for line in self.head.split(b"\r\n")[1:]}
+
 
 class Faults:
     """Forwards to `endpoint` until `close`. `forget`: removes an object behind the server, by its path."""
@@ -89,6 +98,8 @@ class Faults:
         self.requests: list[str] = []
         self.struck: list[str] = []
         """The faults, each with its request."""
+        self.headers: set[str] = set()
+        """Names of those that requests had, in lower case."""
         self._plan: Plan | None = None
         self._lock = threading.Lock()
         self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -154,6 +165,7 @@ class _Connection:
         """Until either side ends it."""
         with contextlib.suppress(OSError):
             while request := self._request():
+                self._faults.headers |= request.headers
                 if not self._answer(request, self._faults.take(request.words)):
                     break
         for one in (self._near, self._far):
@@ -198,6 +210,16 @@ class _Connection:
             time.sleep(self._faults.delay_s)
         if fault == "throttle":
             return self._trickle(head, body)
+        if fault == BEYOND and head.startswith(b"HTTP/1.1 416"):
+            first = request.head.lower().partition(b"range: bytes=")[2].partition(b"-")[0]
+            nothing = (
+                b"HTTP/1.1 206 X",
+                b'ETag: "x"',
+                b"Content-Range: bytes %s--1/0" % first,
+                b"Content-Length: 0",
+                b"",
+            )
+            head, body = b"\r\n".join((*nothing, b"")), b""
         if fault == "flip down" and body:
             # XML carries no checksum: what is changed in it must at least not parse.
             at = len(body) - 1 if body.rstrip().endswith(b">") else len(body) // 2

@@ -71,6 +71,7 @@ _WRONG = (
     "InvalidAccessKeyId",
     "SignatureDoesNotMatch",
     "InvalidToken",
+    "InvalidTokenId",
     "InvalidClientTokenId",
     "UnrecognizedClientException",
     "XAdminUserNotFound",
@@ -202,6 +203,13 @@ def _cause(given: Answer, where: Where) -> Tuple[str, str]:
         return (
             unusable,
             f"the store speaks TLS {at}. Give its endpoint as {where.endpoint.replace('http://', 'https://')}.",
+        )
+    if nobody(given) and given.status == 413:
+        return (
+            unusable,
+            f"something in front of the store {at} takes no request of that size. Files come in requests of up to 16 "
+            "MiB: raise its limit (nginx: client_max_body_size, its ingress: the annotation "
+            "nginx.ingress.kubernetes.io/proxy-body-size).",
         )
     if nobody(given) and given.status not in (*_TRANSIENT_STATUS, 501, 507):
         return (

@@ -48,9 +48,14 @@ def refuse_contents(come: object) -> None:
         raise NotTheStores("a reply with contents to a write, which no store sends")
 
 
-def removed(reply: Mapping[str, Any]) -> None:
-    """boto3's reply to a request that removes. Raises NotTheStores."""
-    _refuse_status(reply["ResponseMetadata"]["HTTPStatusCode"], NOTHING_LEFT)
+def removed(reply: Mapping[str, Any], look: Callable[[], object]) -> None:
+    """boto3's reply to a request that removes. Some stores say no more than that they are done: then `look`, which
+    raises what a store says of something that is gone, decides. Raises NotTheStores.
+    """
+    status = reply["ResponseMetadata"]["HTTPStatusCode"]
+    if status == DONE:
+        look()
+    _refuse_status(status, NOTHING_LEFT)
 
 
 def follows_nobody(client: Any) -> None:

@@ -170,7 +170,7 @@ class _Range:
                     pass
             finally:
                 reply.close()
-        if self.done != min(length, self.total - offset):
+        if self.done != min(length, max(self.total - offset, 0)):  # some stores send nothing from behind the end
             raise Stalled(f"the reply ended after {self.done} bytes")
 
     def _fill(self, reply: Reply, room: memoryview, pace: Pace, offset: int) -> bool:

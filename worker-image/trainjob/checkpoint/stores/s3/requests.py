@@ -262,8 +262,10 @@ def _connect(settings: Settings) -> _Connected:
         max_pool_connections=CONNECTIONS + SPARE_CONNECTIONS,
         retries={"total_max_attempts": 1},
         tcp_keepalive=True,
-        # Checksums are ours, sent with every write; a hash over the contents besides would only cost time.
+        # Checksums are ours, sent with every write; a hash over the contents besides would only cost time. Those of
+        # replies are, too: with a range some stores send the whole object's, and boto3 would compare the two.
         request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
         s3={"addressing_style": "path" if settings.path_style else "auto", "payload_signing_enabled": False},
     )
     try:

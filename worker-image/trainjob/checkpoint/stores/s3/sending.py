@@ -36,6 +36,11 @@ def send(target: Object, file: int, size: int, progress: Progress) -> Stored:
     return _Upload(target, file, size, progress).run()
 
 
+def abort(fields: Dict[str, str], client: Any) -> None:
+    """An upload, named as boto3 wants it."""
+    genuine.removed(client.abort_multipart_upload(**fields), lambda: client.list_parts(**fields))
+
+
 class _Upload:
     """One multipart upload."""
 
@@ -80,7 +85,6 @@ class _Upload:
             UploadId=self._id,
             MultipartUpload={"Parts": [row for _, _, row in listed]},
             IfNoneMatch="*",
-            MpuObjectSize=self._size,
             ChecksumType="FULL_OBJECT",
             **parts.checksum_field(self._algorithm, value),
         )
@@ -93,10 +97,8 @@ class _Upload:
 
     def _abort(self) -> None:
         try:
-            self._target.requests.run(
-                lambda s3: genuine.removed(s3.abort_multipart_upload(**self._target.names, UploadId=self._id)),
-                self._target.where,
-            )
+            fields = {**self._target.names, "UploadId": self._id}
+            self._target.requests.run(lambda client: abort(fields, client), self._target.where)
         except (Absent, StoreError):
             pass  # the commit tidies up
 

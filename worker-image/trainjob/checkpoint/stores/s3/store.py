@@ -69,7 +69,7 @@ class S3Store:
     def names(self, folder: str) -> List[Tuple[str, bool]]:
         """Sorted by name."""
         prefix, found = self._below(folder), {}
-        for page in self._pages("list_objects_v2", folder, Delimiter="/"):
+        for page in self._objects(folder, Delimiter="/"):
             found.update({row["Prefix"][len(prefix) : -1]: True for row in page.get("CommonPrefixes") or ()})
             found.update({row["Key"][len(prefix) :]: False for row in page.get("Contents") or ()})
         return sorted(
@@ -79,7 +79,7 @@ class S3Store:
     def sizes(self, folder: str) -> Dict[str, int]:
         """What is being uploaded has no size yet and is left out."""
         start = len(self._below(""))
-        rows = (row for page in self._pages("list_objects_v2", folder) for row in page.get("Contents") or ())
+        rows = (row for page in self._objects(folder) for row in page.get("Contents") or ())
         return {row["Key"][start:]: int(row["Size"]) for row in rows if not row["Key"].endswith("/")}
 
     def create(self, key: str, data: bytes) -> bool:
@@ -159,7 +159,8 @@ class S3Store:
         """An object that is gone already is fine."""
 
         def remove(client: Any) -> None:
-            genuine.removed(client.delete_object(**self._names(key)))
+            names = self._names(key)
+            genuine.removed(client.delete_object(**names), lambda: client.get_object(**names)["Body"].close())
 
         self._read("remove", key, remove, writing=True)
 
@@ -174,7 +175,7 @@ class S3Store:
             where = self.where("tidy", key[len(self._below("")) :], True)
             fields = {"Bucket": self.bucket, "Key": key, "UploadId": upload}
             try:
-                self._requests.run(functools.partial(_abort, fields), where)
+                self._requests.run(functools.partial(sending.abort, fields), where)
             except Absent:
                 pass
 
@@ -237,12 +238,26 @@ class S3Store:
                 return
             asked.append(following)
 
+    def _objects(self, folder: str, **more: str) -> Iterator[Dict[str, Any]]:
+        try:
+            yield from self._pages("list_objects_v2", folder, **more)
+        except Absent as absent:
+            raise StoreError(
+                errors.UNREADABLE,
+                f"cannot list {self.uri(folder)}: the store looks for an object of the name {self.bucket}; likely the "
+                f"endpoint {self._requests.endpoint} names the bucket already. Give it without (AWS_ENDPOINT_URL_S3; "
+                "on a cluster spec.checkpoint.s3.endpointURL).",
+            ) from absent
+
     def _uploads(self, folder: str) -> Iterator[Tuple[str, str]]:
         below = self._below(folder)
-        for page in self._pages("list_multipart_uploads", folder):
-            for row in page.get("Uploads") or ():
-                if row["Key"].startswith(below):  # some stores know no prefix here, and name those of other jobs
-                    yield row["Key"], row["UploadId"]
+        try:
+            for page in self._pages("list_multipart_uploads", folder):
+                for row in page.get("Uploads") or ():
+                    if row["Key"].startswith(below):  # some stores know no prefix here, and name those of other jobs
+                        yield row["Key"], row["UploadId"]
+        except Absent:
+            pass  # so some stores say that there are none
 
     def _names(self, key: str) -> Dict[str, str]:
         return {"Bucket": self.bucket, "Key": f"{self.prefix}/{key}" if self.prefix else key}
@@ -282,7 +297,3 @@ def _page(
     """A page, and how the one after it is asked for."""
     page = genuine.listed(getattr(client, operation), fields)
     return page, genuine.following(page, follow, asked)
-
-
-def _abort(fields: Dict[str, str], client: Any) -> None:
-    genuine.removed(client.abort_multipart_upload(**fields))
