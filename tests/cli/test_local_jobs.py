@@ -495,6 +495,13 @@ def test_a_job_is_removed_with_its_data_and_asks_first(here: Shell) -> None:
     assert not Path(str(record.folder)).exists() and records.find_all() == ([], [])
 
 
+def test_of_a_job_on_s3_the_command_that_removes_it_can_be_pasted(here: Shell) -> None:
+    remember(here, folder="s3://bucket/my runs/default/digits")
+    refused = here.tj("rm", "digits", "--yes")
+    assert refused.code != contract.CLI_OK
+    assert "`aws s3 rm --recursive 's3://bucket/my runs/default/digits'` all of it" in refused.err
+
+
 def test_what_runs_and_what_is_not_a_jobs_is_left_alone(here: Shell) -> None:
     record = remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None)
     with JobLock(str(record.folder)):

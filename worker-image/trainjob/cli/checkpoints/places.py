@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -243,12 +244,11 @@ def _identity(text: str) -> CheckpointId | None:
 
 
 def _where_jobs_are(root: str) -> str:
-    listing = (
-        f"aws s3 ls {root}/" if jobs.is_s3(root) else f"ls {root if os.path.isdir(root) else os.path.dirname(root)}"
-    )
+    folder = root if os.path.isdir(root) else os.path.dirname(root)
+    listing = ["aws", "s3", "ls", f"{root}/"] if jobs.is_s3(root) else ["ls", folder]
     return (
-        f"a job's folder is <storage>/<namespace>/<name>, a checkpoint <that>/checkpoints/<id>; `{listing}` shows "
-        "what is there"
+        "a job's folder is <storage>/<namespace>/<name>, a checkpoint <that>/checkpoints/<id>; "
+        f"`{shlex.join(listing)}` shows what is there"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -145,9 +146,10 @@ def plan(record: Record, *, best: bool) -> Planned:
         raise CommandError(f"{record.name} runs and stays", next_step=f"`tj stop {record.name}` stops it first")
     folder = record.folder
     if folder is not None and is_s3(folder):
+        all_of_it = shlex.join(["aws", "s3", "rm", "--recursive", folder])
         raise CommandError(
             f"{record.name} is stored in {folder}, which is not this machine's",
-            next_step=f"`tj checkpoints rm` removes checkpoints there, `aws s3 rm --recursive {folder}` all of it",
+            next_step=f"`tj checkpoints rm` removes checkpoints there, `{all_of_it}` all of it",
         )
     if folder is None or not os.path.isdir(folder):
         return Planned(record, find.size(records.folder_of(record.id)) or 0, [] if best else None)
