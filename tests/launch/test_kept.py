@@ -333,9 +333,11 @@ def test_a_note_that_nobody_can_read_is_none(tmp_path: Path, monkeypatch: pytest
 
 
 LOOKS = """
-import sys, time
+import site, sys, time
 since = time.time_ns() + 100_000_000
 sys.path.insert(0, "lib")
+sys.path.insert(1, "lib" + "/../project")
+site.getsitepackages = lambda: ["lib"]
 from trainjob.session.warm.unchanged import Files, Names
 names = Names()
 with names.watched():
@@ -354,6 +356,8 @@ for _ in sys.stdin:
         ("lib/typing.py", "", "typing.py may decide"),
         ("lib/more.pth", "/x", "more.pth may decide"),
         ("given/model.pth", "weights", "None"),
+        ("project/model.pth", "weights", "None"),
+        ("project/wanted.py", "", "wanted.py may decide"),
         ("given/typing.py", "", "typing.py may decide"),
         ("lib/wanted.py", "", "wanted.py may decide"),
         ("lib/wanted-1.0.dist-info", "", "wanted-1.0.dist-info may decide"),

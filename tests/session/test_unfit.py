@@ -1,5 +1,5 @@
 """A library that waits for ever in a fork, for a thread that the fork does not have, say, holds up no start, and what
-makes a process unfit to be forked ends with it.
+makes a process unfit to be forked ends with it. So does what it has imported while another version was installed.
 """
 
 from __future__ import annotations
@@ -50,3 +50,20 @@ def test_what_was_begun_in_a_process_that_is_of_no_use_ends(tmp_path: Path) -> N
     )
     said, children = done.stdout.splitlines()
     assert said.startswith("what was imported started process") and children == "[]", done.stderr
+
+
+MIXES = """
+import sys
+from trainjob.session.warm import parent
+sys.path.append(sys.argv[1])
+grown = parent.grow(parent.Wishes(("mixed",), "", False, "", ()), frozenset())
+print(grown.ahead.installed.changed())
+"""
+
+
+def test_what_is_installed_while_it_is_imported_is_not_there_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "mixed.py").write_text("import os\nos.mkdir(os.path.dirname(__file__) + '/mixed-2.0.dist-info')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", MIXES, str(tmp_path)], capture_output=True, text=True, timeout=HANG_S / 4, check=False
+    )
+    assert "mixed-2.0.dist-info may decide what is imported, and has changed" in done.stdout, done.stderr

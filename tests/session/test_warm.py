@@ -311,6 +311,19 @@ def test_what_was_installed_anew_is_not_what_was_imported_ahead(tmp_path: Path) 
     ]
 
 
+def test_however_often_something_is_installed_another_parent_is_made(tmp_path: Path) -> None:
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text("")
+    _write(tmp_path / "scripts", "import sys\nprint('ahead' in sys.modules)\n")
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    installs = "if number in (0, 2, 4):\n    os.mkdir(f'../libraries/ahead-{number}.dist-info')\n"
+    runs = run_warm(
+        ["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=7, then=installs
+    )
+    assert runs.ranks[-1].out == "True\n", runs.said
+
+
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
     _write(tmp_path, "print('ran')\n")
     runs = run_warm(["train.py"], tmp_path, preload=["decimal", "nothing_of_that_name"])

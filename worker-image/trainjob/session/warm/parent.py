@@ -85,6 +85,8 @@ def settle(*, first_to_go: bool) -> None:
 def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     """Import it all. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
+    # As it is now: what is installed while this imports may be there in part.
+    installed = unchanged.Installed()
     try:
         with before.acts.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
@@ -103,7 +105,8 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), unchanged.Installed())
+    installed.widen()
+    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), installed)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 

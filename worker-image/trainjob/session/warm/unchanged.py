@@ -15,8 +15,8 @@ from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tup
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
-"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In one of PYTHONPATH it may be
-a model.
+"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In all others (of PYTHONPATH, of
+a project that is installed as it lies) it may be a model.
 """
 _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 """What says of a folder what is installed there: packages look for each other by it, and remember."""
@@ -97,9 +97,14 @@ class Installed:
 
     def __init__(self, names: FrozenSet[str] = frozenset()) -> None:
         """`names`: of modules, also of such as are missing, whose places somebody may take."""
-        self._named = frozenset(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self._sites = frozenset(_sites())
         self._names = names
-        self._entries = {folder: self._entries_of(folder) for folder in sys.path}
+        self._entries: Dict[str, FrozenSet[Tuple[str, _State]]] = {}
+        self.widen()
+
+    def widen(self) -> None:
+        """Also to folders that imports have added to sys.path meanwhile."""
+        self._entries.update({path: self._entries_of(path) for path in sys.path if path not in self._entries})
 
     def changed(self) -> Optional[str]:
         """What is another now; None: nothing."""
@@ -111,12 +116,21 @@ class Installed:
 
     def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
         """What there may take the place of one of these, adds folders to sys.path, or tells of a package."""
-        installed = tuple(end for end in _INSTALLED if end != _PATHS or folder not in self._named)
+        installed = tuple(end for end in _INSTALLED if end != _PATHS or folder in self._sites)
         return frozenset(
             (name, _state(os.path.join(folder, name)) if name.endswith(installed) else None)
             for name in _listed(folder)
             if name.endswith(installed) or name.partition(".")[0] in self._names
         )
+
+
+def _sites() -> Iterator[str]:
+    """Where Python itself looks for files that add folders."""
+    site = sys.modules.get("site")  # not there with -S
+    if site is not None:
+        yield from site.getsitepackages()
+        if site.ENABLE_USER_SITE:
+            yield site.getusersitepackages()
 
 
 def _decides(folder: str, name: str) -> str:
