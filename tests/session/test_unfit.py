@@ -30,10 +30,10 @@ def test_a_fork_on_trial_that_hangs_ends() -> None:
 
 STARTS = """
 import sys
-from trainjob.session.warm import fitness, learned, parent
+from trainjob.session.warm import birth, fitness, learned, parent
 sys.path.append(sys.argv[1])
 try:
-    parent.grow(parent.Wishes(("starts",), "", False, "", ()), frozenset())
+    parent.grow(parent.Wishes(("starts",), "", False, "", ()), frozenset(), birth.Birth())
 except learned.Unfit as error:
     print(error)
 print(fitness._children())
@@ -54,9 +54,9 @@ def test_what_was_begun_in_a_process_that_is_of_no_use_ends(tmp_path: Path) -> N
 
 MIXES = """
 import sys
-from trainjob.session.warm import parent
+from trainjob.session.warm import birth, parent
 sys.path.append(sys.argv[1])
-grown = parent.grow(parent.Wishes(("mixed",), "", False, "", ()), frozenset())
+grown = parent.grow(parent.Wishes(("mixed",), "", False, "", ()), frozenset(), birth.Birth())
 print(grown.ahead.installed.changed())
 """
 

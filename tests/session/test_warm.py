@@ -342,6 +342,60 @@ def test_a_module_beside_the_script_is_the_one_that_is_imported(tmp_path: Path, 
     assert "decimal" in runs.said[0] and "takes the place" in runs.said[0]
 
 
+def _libraries(tmp_path: Path, files: dict[str, str]) -> dict[str, str]:
+    """Variables with which these modules are found, which do not lie beside scripts in `scripts`."""
+    for name, text in files.items():
+        path = tmp_path / "libraries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "scripts").mkdir()
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "libraries"), *_library()])}
+
+
+def test_a_package_beside_the_script_takes_the_place_of_one_without_a_file_of_its_own(tmp_path: Path) -> None:
+    extra = _libraries(tmp_path, {"ahead/part.py": ""})
+    (tmp_path / "scripts" / "ahead").mkdir()
+    (tmp_path / "scripts" / "ahead" / "__init__.py").write_text("own = True\n")
+    _write(tmp_path / "scripts", "import ahead\nprint(ahead.own)\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead.part"], extra=extra)
+    assert runs.ranks[0].out == "True\n"
+    assert "takes the place" in runs.said[0]
+
+
+def test_a_fork_that_starts_python_anew_has_nothing_of_what_its_parent_imported(tmp_path: Path) -> None:
+    text = "import decimal, os, signal\nos.umask(0o55)\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+    extra = _libraries(tmp_path, {"ahead.py": f"{text}os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"})
+    (tmp_path / "scripts" / "decimal.py").touch()
+    what = "oct(os.umask(0)), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.sched_getaffinity(0)"
+    _write(tmp_path / "scripts", f"import os, signal\nprint({what})\n")
+    warm = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert warm.ranks[0].out == run_plain(["train.py"], tmp_path / "scripts", extra=extra).ranks[0].out
+    assert "takes the place" in warm.said[0]
+
+
+def test_what_multiprocessing_does_at_exit_is_done_in_each_rank(tmp_path: Path) -> None:
+    text = "from multiprocessing import util\nutil.Finalize(None, print, ['at exit'], exitpriority=1)\n"
+    extra = _libraries(tmp_path, {"ahead.py": text})
+    _write(tmp_path / "scripts", "import ahead\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=[{}, {}], preload=["ahead"], extra=extra)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("at exit\n", True)] * 2, runs.said
+
+
+EDITS = "if number == 1:\n    with open('../libraries/ahead.py', 'w') as file:\n        file.write('VALUE = 22')\n"
+
+
+def test_a_module_that_was_edited_is_imported_anew(tmp_path: Path) -> None:
+    """One that is installed as it lies, and was named. Forks that wait start Python anew, and another parent is
+    made.
+    """
+    extra = _libraries(tmp_path, {"ahead.py": "VALUE = 1\n"})
+    os.utime(tmp_path / "libraries" / "ahead.py", (1e9, 1e9))
+    _write(tmp_path / "scripts", "import ahead\nprint(ahead.VALUE)\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=4, then=EDITS)
+    assert [each.out for each in runs.ranks] == ["1\n", "22\n", "22\n", "22\n"], runs.said
+    assert f"{tmp_path}/libraries/ahead.py has changed since it was imported" in runs.said[0]
+
+
 @pytest.mark.parametrize("inside", [True, False], ids=["in it", "beside it"])
 @pytest.mark.parametrize("kind", ["decimal.py", "decimal/__init__.py"])
 def test_of_an_archive_counts_what_is_in_it(tmp_path: Path, kind: str, inside: bool) -> None:

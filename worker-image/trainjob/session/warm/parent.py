@@ -10,11 +10,13 @@ import gc
 import os
 import socket
 import sys
+import time
 import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
 from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload, unchanged
+from trainjob.session.warm.birth import Birth
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
     FROM_PARENT,
@@ -44,7 +46,7 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
         os.environ["TMPDIR"] = begin.tmp
     wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without, not begin.hurry)
     try:
-        grown = grow(wishes, booted)
+        grown = grow(wishes, booted, Birth())
     except learned.Unfit as error:
         _end(line, str(error), error.package)
     return fork_on(line, begin.agent, grown, folder)
@@ -82,11 +84,11 @@ def settle(*, first_to_go: bool) -> None:
     sys.argv = sys.argv[:1]
 
 
-def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
-    """Import it all. Raises learned.Unfit: this process must not be forked."""
+def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
+    """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
     # As it is now: what is installed while this imports may be there in part.
-    installed = unchanged.Installed()
+    installed, since = unchanged.Installed(), time.time_ns()
     try:
         with before.acts.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
@@ -106,7 +108,8 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
     installed.widen()
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), installed)
+    edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
+    ahead = becoming.Ahead(own, becoming.changes(environ), installed, edited, birth)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -119,7 +122,7 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         why = fitness.unfit_now()
         if why is not None or len(fds) != 1:
             _end(line, why or "a fork was asked for without its socket")
-        why = grown.ahead.installed.changed()
+        why = grown.ahead.changed()
         if why is not None:
             _end(line, why, again=True)
         own = socket.socket(fileno=fds[0])

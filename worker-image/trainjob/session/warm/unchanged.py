@@ -1,25 +1,29 @@
 """Whether what a process has imported is still what would be imported: a package that was installed anew, a module of
 an editable install that was edited, a file that takes another's place, a package that was missing and is there now.
 
-Asked by `kept` before each job, and of what is installed by each `parent` and its forks before each start. Files are
-told apart by inode, size and times; one that was changed while it was imported counts as changed.
+Asked by `kept` before each job, and of what is installed, and of modules that lie elsewhere, by each `parent` and its
+forks before each start. Files are told apart by inode, size and times; one that was changed while it was imported
+counts as changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+import time
 from importlib.abc import MetaPathFinder
 from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
-"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In all others (of PYTHONPATH, of
-a project that is installed as it lies) it may be a model.
+"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In all others (of PYTHONPATH,
+of a project that is installed as it lies) it may be a model.
 """
 _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 """What says of a folder what is installed there: packages look for each other by it, and remember."""
+_INSTALLED_CODE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+)?/")
 COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
 _MAPS = "/proc/self/maps"
@@ -66,12 +70,7 @@ class Files:
             folder: (_state(folder), names_in, _taken(folder, names_in))
             for folder, names_in in _packages(asked).items()
         }
-        # By the second time too: what a copy brings along from elsewhere has the first one of its original.
-        late = [
-            path
-            for path, state in self._states.items()
-            if state is not None and max(state[2], state[3]) >= since - COARSE_NS
-        ]
+        late = [path for path, state in self._states.items() if _is_late(state, since)]
         self._late = f"{late[0]} was changed while it was imported" if late else None
 
     def changed(self) -> Optional[str]:
@@ -131,6 +130,30 @@ def _sites() -> Iterator[str]:
         yield from site.getsitepackages()
         if site.ENABLE_USER_SITE:
             yield site.getusersitepackages()
+
+
+class Edited:
+    """Modules that lie elsewhere than what is installed (in a project that is installed as it lies, in a folder of
+    PYTHONPATH), as they are when this is made: few, and people edit them.
+    """
+
+    def __init__(self, since: int) -> None:
+        """`since`: as in `Files`."""
+        self._states = {path: _state(path) for path in _modules() if not _INSTALLED_CODE.search(path)}
+        now = time.time_ns()  # a file from the future says nothing
+        self._late = next((path for path, state in self._states.items() if _is_late(state, since, now)), None)
+
+    def changed(self) -> Optional[str]:
+        """What is another now; None: nothing."""
+        if self._late is not None:
+            return f"{self._late} was changed while it was imported"
+        found = next((path for path, state in self._states.items() if _state(path) != state), None)
+        return None if found is None else f"{found} has changed since it was imported"
+
+
+def _is_late(state: _State, since: int, now: float = float("inf")) -> bool:
+    # By the second time too: what a copy brings along from elsewhere has the first one of its original.
+    return state is not None and since - COARSE_NS <= max(state[2], state[3]) <= now
 
 
 def _decides(folder: str, name: str) -> str:
