@@ -67,3 +67,23 @@ def test_what_is_installed_while_it_is_imported_is_not_there_as_a_whole(tmp_path
         [sys.executable, "-c", MIXES, str(tmp_path)], capture_output=True, text=True, timeout=HANG_S / 4, check=False
     )
     assert "mixed-2.0.dist-info may decide what is imported, and has changed" in done.stdout, done.stderr
+
+
+SEEDS = """
+import random, sys, numpy, numpy.random
+import torch
+from trainjob.session.warm import seeds
+before = seeds.Seeds()
+with before.watched():
+    assert random.random() and numpy.random.rand() and torch.rand(1) is not None
+    random.seed()
+    print(before.given())
+    torch.manual_seed(5)
+    print(before.given())
+print(seeds.Seeds().given())
+"""
+
+
+def test_who_draws_numbers_seeds_none() -> None:
+    done = subprocess.run([sys.executable, "-c", SEEDS], capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.stdout.splitlines() == ["None", "torch", "None"], done.stderr
