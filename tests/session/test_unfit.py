@@ -87,3 +87,25 @@ print(seeds.Seeds().given())
 def test_who_draws_numbers_seeds_none() -> None:
     done = subprocess.run([sys.executable, "-c", SEEDS], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.splitlines() == ["None", "torch", "None"], done.stderr
+
+
+NO_ROOM = """
+import os, resource, socket
+from trainjob.session.warm import gate, parent
+from trainjob_api.warm_messages import TO_GATE, Go, packet
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+resource.setrlimit(resource.RLIMIT_NOFILE, (theirs.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(parent._forked())
+if os.fork() == 0:
+    gate.wait(theirs, os.getppid())
+ours.recv(1000)
+socket.send_fds(ours, [packet(TO_GATE, Go())], [0, 1])
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_fork_without_room_for_a_file_is_no_rank_that_has_ended_well() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_ROOM], capture_output=True, text=True, timeout=HANG_S / 4, check=False
+    )
+    assert done.stdout.splitlines() == ["False", "1"], done.stderr

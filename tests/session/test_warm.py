@@ -381,6 +381,19 @@ def test_a_fork_that_starts_python_anew_has_nothing_of_what_its_parent_imported(
     assert "takes the place" in warm.said[0]
 
 
+@pytest.mark.parametrize("command", [["train.py"], ["-m", "train"]])
+def test_folders_that_a_library_puts_in_front_of_sys_path_are_in_front(tmp_path: Path, command: list[str]) -> None:
+    text = "import os, sys\nsys.path[:0] = [os.path.join(os.path.dirname(__file__), name) for name in ('one', 'two')]\n"
+    extra = _libraries(tmp_path, {"ahead.py": text, "two/found.py": "place = 'the library'\n"})
+    (tmp_path / "scripts" / "found.py").write_text("place = 'the script'\n")
+    _write(tmp_path / "scripts", "import ahead, found, sys\nprint(found.place, *sys.path, sep='\\n')\n")
+    plain = run_plain(command, tmp_path / "scripts", extra=extra)
+    warm = run_warm(command, tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert warm.ranks[0].warm, warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out
+    assert "the library" in plain.ranks[0].out
+
+
 def test_what_multiprocessing_does_at_exit_is_done_in_each_rank(tmp_path: Path) -> None:
     text = "from multiprocessing import util\nutil.Finalize(None, print, ['at exit'], exitpriority=1)\n"
     extra = _libraries(tmp_path, {"ahead.py": text})

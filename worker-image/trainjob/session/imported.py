@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import types
-from typing import AbstractSet, List
+from typing import AbstractSet, List, Sequence
 
 from trainjob_api import contract
 
@@ -22,6 +22,8 @@ _OURS_AHEAD = re.compile(r"trainjob\.(torch|integrations|lightning|huggingface|d
 """Of our own modules those that keep nothing of a rank when imported. The parent runs the same code anyway."""
 ahead: AbstractSet[str] = frozenset()
 """What was imported before the script began; set in a fork."""
+front: Sequence[str] = ()
+"""What that has put in front of sys.path, for `rank`."""
 
 
 def tell() -> None:

@@ -45,6 +45,8 @@ class Ahead(NamedTuple):
     modules: AbstractSet[str]
     environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
     """Variables that modules have set, changed or taken away: what was there before, and after."""
+    front: Sequence[str]
+    """What they have put in front of sys.path."""
     installed: unchanged.Installed
     edited: unchanged.Edited
     birth: Birth
@@ -78,6 +80,9 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(order.argv)
+    # A script's own folder was in front before they came.
+    imported.front = ahead.front
+    del sys.path[: len(ahead.front)]
     if folder is not None:
         sys.path.insert(0, folder)
     # Last: there may be other files than when it was forked.

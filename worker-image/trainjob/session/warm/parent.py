@@ -7,6 +7,7 @@ the thread that made it, and what others held (a lock, a pool) would be held for
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import socket
 import sys
@@ -88,7 +89,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
     # As it is now: what is installed while this imports may be there in part.
-    installed, since = unchanged.Installed(), time.time_ns()
+    installed, since, path = unchanged.Installed(), time.time_ns(), list(sys.path)
     try:
         with before.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
@@ -109,7 +110,8 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     gc.freeze()
     installed.widen()
     edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
-    ahead = becoming.Ahead(own, becoming.changes(environ), installed, edited, birth)
+    front = tuple(itertools.takewhile(lambda each: each not in path, sys.path))
+    ahead = becoming.Ahead(own, becoming.changes(environ), front, installed, edited, birth)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -162,10 +164,13 @@ def _end(line: socket.socket, why: str, package: str = "", again: bool = False) 
 
 def _forked() -> bool:
     """Fork twice, so that the second is nobody's child but the agent's, which adopts what loses its parent. True in
-    that one, once it is. Where there is no room for a process for the moment, there is no gate: the agent sees its
-    socket closed.
+    that one, once it is. Where there is no room for a process or a pipe for the moment, there is no gate: the agent
+    sees its socket closed.
     """
-    waiting, telling = os.pipe()
+    try:
+        waiting, telling = os.pipe()
+    except OSError:
+        return False
     try:
         child = _fork()
     except OSError:
