@@ -58,6 +58,8 @@ def taken_away(tmp: Path, text: str) -> str | None:
         "class Cache:\n    def __init__(self):\n        self.kept = [tempfile.mkdtemp()]\n"
         "        atexit.register(lambda: self.clean())\n    def clean(self): shutil.rmtree(*self.kept)\nCache()",
         "folders = {'one': tempfile.mkdtemp()}\natexit.register(lambda: [os.rmdir(each) for each in folders.values()])",
+        "import collections\nfolders = collections.defaultdict(str, one=tempfile.mkdtemp())\n"
+        "atexit.register(lambda: os.rmdir(folders['one']))",
         "folder = tempfile.mkdtemp()\nclean = lambda: os.rmdir(folder)\n@atexit.register\ndef end(): clean()",
         "folder = tempfile.mkdtemp()\ndef end(*, of=folder): os.rmdir(of)\natexit.register(end)",
         "from multiprocessing import util\nutil.get_temp_dir()",
@@ -74,8 +76,11 @@ def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
         "folder = tempfile.mkdtemp()",
         "with tempfile.TemporaryDirectory() as folder: pass\natexit.register(print, folder)",
         "folder = tempfile.mkdtemp()\natexit.register(print, 'bye', tempfile.gettempdir(), __file__)",
+        "class Odd:\n    def __getattribute__(self, name): 1 / 0\n    def __eq__(self, other): 1 / 0\n"
+        "    def __hash__(self): 1 / 0\n    def __call__(self): pass\nodd = Odd()\natexit.register(odd)\n"
+        "atexit.register(lambda: odd)",
     ],
-    ids=["a cache that stays", "one that is gone", "another path"],
+    ids=["a cache that stays", "one that is gone", "another path", "an object that answers nobody"],
 )
 def test_what_stays_or_is_gone_is_nobodys_business(tmp: Path, text: str) -> None:
     assert taken_away(tmp, text) is None

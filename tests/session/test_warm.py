@@ -394,6 +394,17 @@ def test_folders_that_a_library_puts_in_front_of_sys_path_are_in_front(tmp_path:
     assert "the library" in plain.ranks[0].out
 
 
+def test_modules_that_answer_as_they_like_are_not_asked(tmp_path: Path) -> None:
+    """Nor is a standard stream taken for one."""
+    text = (
+        "import sys, types\nclass Lazy(types.ModuleType):\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+    )
+    extra = _libraries(tmp_path, {"ahead.py": f"{text}sys.modules['lazy'] = Lazy('lazy')\nsys.stdout = None\n"})
+    _write(tmp_path / "scripts", "import ahead, os\nos.write(1, b'ran')\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran", True)], runs.said
+
+
 def test_what_multiprocessing_does_at_exit_is_done_in_each_rank(tmp_path: Path) -> None:
     text = "from multiprocessing import util\nutil.Finalize(None, print, ['at exit'], exitpriority=1)\n"
     extra = _libraries(tmp_path, {"ahead.py": text})

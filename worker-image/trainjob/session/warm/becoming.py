@@ -58,8 +58,7 @@ class Ahead(NamedTuple):
 
 def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
     """The command to run; all around it is as it should be. `line`: to the agent, closed by this."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -88,6 +87,13 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     # Last: there may be other files than when it was forked.
     importlib.invalidate_caches()
     return order.command
+
+
+def flush() -> None:
+    """The standard streams, whatever a module has made of them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()
 
 
 def changes(before: Mapping[str, str]) -> Dict[str, Tuple[Optional[str], Optional[str]]]:
@@ -128,7 +134,7 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
     for name in {name.partition(".")[0] for name in preloaded}:
         module = sys.modules.get(name)
         # A package without a file of its own has folders, and gives way to a module of its name.
-        file = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+        file = imported.own(module, "__file__") or next(iter(imported.own(module, "__path__") or ()), None)
         if file is not None:
             files[name] = str(file)
     for name, path in _modules(folder, files) if os.path.isdir(folder) else _archived(folder, files):

@@ -17,12 +17,14 @@ import tempfile
 import time
 import types
 import weakref
+from collections import OrderedDict, defaultdict, deque
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from trainjob.session.warm.unchanged import COARSE_NS
 
 _FEW = 8
 """What has more is no list of paths to take away: torch's finalizers have sets of thousands of names."""
+_ROWS, _TABLES = (list, tuple, set, frozenset, deque), (dict, defaultdict, OrderedDict)
 _DEEP, _MOST = 4, 1000
 """How far from what is registered a path is looked for, and among how many values."""
 _CLEANUP: Any = tempfile.TemporaryDirectory._cleanup  # type: ignore[attr-defined]
@@ -65,7 +67,7 @@ class Acts:
     def taken_away(self) -> Optional[str]:
         """A path that one of them has, of what has been made since; None: none has such a one."""
         for act in self._all():
-            removes = act.call in _REMOVERS
+            removes = _is_remover(act.call)
             for path in _paths(act):
                 if self._is_new(path) and (removes or _is_temporary(path)):
                     return path
@@ -74,7 +76,7 @@ class Acts:
     def undo(self) -> None:
         """In a process that is no use and ends without its exit: its own folders go."""
         for act in list(self._all()):
-            if act.call in _REMOVERS:
+            if _is_remover(act.call):
                 with contextlib.suppress(Exception):
                     act.call(*act.arguments, **act.named)
 
@@ -103,6 +105,10 @@ def _is_temporary(path: str) -> bool:
     return os.path.realpath(path).startswith(os.path.join(folder, ""))
 
 
+def _is_remover(call: Any) -> bool:
+    return type(call) in map(type, _REMOVERS) and call in _REMOVERS
+
+
 def _finalizers() -> List[Any]:
     return list(getattr(weakref.finalize, "_registry", ()))
 
@@ -121,28 +127,28 @@ def _paths(act: _Act) -> Iterator[str]:
         seen.update(map(id, new))
         near = []
         for value in new:
-            path = os.fsdecode(value) if isinstance(value, (bytes, pathlib.PurePath)) else value
-            if not isinstance(path, str):
+            path = os.fsdecode(value) if issubclass(type(value), (bytes, pathlib.PurePath)) else value
+            if not issubclass(type(path), str):
                 near += _at_hand(value)
             elif path.startswith(os.sep):
                 yield path
 
 
 def _at_hand(value: Any) -> Iterator[Any]:
-    """What the code of a function works with, and what an object holds."""
-    if isinstance(value, types.MethodType):
+    """What the code of a function works with, and what an object holds. By its type and its own dictionary: an object
+    may answer as it likes, or be made when it is asked.
+    """
+    kind = type(value)
+    if kind is types.MethodType:
         yield value.__self__
         yield from _at_hand(value.__func__)
-    elif isinstance(value, types.FunctionType):
+    elif kind is types.FunctionType:
         yield from _of_function(value)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from value if len(value) <= _FEW else ()
-    elif isinstance(value, dict):
-        yield from value.values() if len(value) <= _FEW else ()
-    elif not isinstance(value, (type, types.ModuleType)):
-        if isinstance(value, functools.partial):
+    elif kind in (*_ROWS, *_TABLES):
+        yield from () if len(value) > _FEW else value.values() if kind in _TABLES else value
+    elif not issubclass(kind, (type, types.ModuleType)):
+        if kind is functools.partial:
             yield from (value.func, *value.args, *value.keywords.values())
-        # By its own dictionary: an object may answer as it likes.
         with contextlib.suppress(AttributeError, TypeError):
             yield from object.__getattribute__(value, "__dict__").values()
 
@@ -154,7 +160,7 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
     for name in _names(function.__code__):
         value = names.get(name)
         # What another module's function does is its own affair.
-        if not isinstance(value, types.FunctionType) or value.__globals__ is names:
+        if type(value) is not types.FunctionType or value.__globals__ is names:
             yield value
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # it is empty

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Dict, FrozenSet, Iterator, List, Optional
 
+from trainjob.session.warm import becoming
 from trainjob.session.warm.exits import Acts
 from trainjob.session.warm.seeds import Seeds
 
@@ -134,8 +135,7 @@ def _watched() -> bool:
 
 def _trial() -> Optional[int]:
     """None: it hangs."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    becoming.flush()
     child = os.fork()
     if child == 0:
         os._exit(_BAD_FORK if _in_bad_fork() else 0)
