@@ -413,19 +413,28 @@ def test_what_multiprocessing_does_at_exit_is_done_in_each_rank(tmp_path: Path) 
     assert [(each.out, each.warm) for each in runs.ranks] == [("at exit\n", True)] * 2, runs.said
 
 
-EDITS = "if number == 1:\n    with open('../libraries/ahead.py', 'w') as file:\n        file.write('VALUE = 22')\n"
-
-
-def test_a_module_that_was_edited_is_imported_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("archive", [False, True], ids=["as it lies", "in an archive"])
+def test_a_module_that_was_edited_is_imported_anew(tmp_path: Path, archive: bool) -> None:
     """One that is installed as it lies, and was named. Forks that wait start Python anew, and another parent is
     made.
     """
-    extra = _libraries(tmp_path, {"ahead.py": "VALUE = 1\n"})
-    os.utime(tmp_path / "libraries" / "ahead.py", (1e9, 1e9))
+    name = "libraries/packed.zip" if archive else "libraries/ahead.py"
+    extra, path = _libraries(tmp_path, {"more.py": ""}), tmp_path / name
+    extra["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'libraries' / 'packed.zip'}"
+    texts = []
+    for version in (1, 22):
+        texts.append(path.with_suffix(f".{version}"))
+        if archive:
+            with zipfile.ZipFile(texts[-1], "w") as file:
+                file.writestr("ahead.py", f"VALUE = {version}\n")
+        else:
+            texts[-1].write_text(f"VALUE = {version}\n")
+    texts[0].rename(path)
+    edits = f"if number == 1:\n    os.rename({str(texts[1])!r}, {str(path)!r})\n"
     _write(tmp_path / "scripts", "import ahead\nprint(ahead.VALUE)\n")
-    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=4, then=EDITS)
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=4, then=edits)
     assert [each.out for each in runs.ranks] == ["1\n", "22\n", "22\n", "22\n"], runs.said
-    assert f"{tmp_path}/libraries/ahead.py has changed since it was imported" in runs.said[0]
+    assert f"{path} has changed since it was imported" in runs.said[0]
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in it", "beside it"])

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from importlib.abc import MetaPathFinder
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
@@ -62,25 +62,19 @@ class Files:
 
     def __init__(self, since: int, names: Optional[Names] = None) -> None:
         """`since`: before the first import, in nanoseconds since the epoch."""
-        archives = [path for path in sys.path if os.path.isfile(path)]
-        self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
+        paths = {*_modules(), *_libraries(), *_archives()}
+        self._states: Dict[str, _State] = {path: _state(path) for path in paths}
         asked = {*sys.modules, *(() if names is None else names.missing)}
         self._installed = Installed(frozenset(name.partition(".")[0] for name in asked))
         self._packages = {
             folder: (_state(folder), names_in, _taken(folder, names_in))
             for folder, names_in in _packages(asked).items()
         }
-        late = [path for path, state in self._states.items() if _is_late(state, since)]
-        self._late = f"{late[0]} was changed while it was imported" if late else None
+        self._late = _late(self._states, since)
 
     def changed(self) -> Optional[str]:
         """What is another now; None: nothing."""
-        if self._late is not None:
-            return self._late
-        for path, state in self._states.items():
-            if _state(path) != state:
-                return f"{path} has changed since it was imported"
-        why = self._installed.changed()
+        why = self._late or _other(self._states) or self._installed.changed()
         if why is not None:
             return why
         for folder, (state, names, taken) in self._packages.items():
@@ -133,27 +127,33 @@ def _sites() -> Iterator[str]:
 
 
 class Edited:
-    """Modules that lie elsewhere than what is installed (in a project that is installed as it lies, in a folder of
-    PYTHONPATH), as they are when this is made: few, and people edit them.
+    """Modules that lie elsewhere than what is installed (in a project that is installed as it lies, in a folder or an
+    archive of PYTHONPATH), as they are when this is made: few, and people edit them.
     """
 
     def __init__(self, since: int) -> None:
         """`since`: as in `Files`."""
-        self._states = {path: _state(path) for path in _modules() if not _INSTALLED_CODE.search(path)}
-        now = time.time_ns()  # a file from the future says nothing
-        self._late = next((path for path, state in self._states.items() if _is_late(state, since, now)), None)
+        paths = {*(path for path in _modules() if not _INSTALLED_CODE.search(path)), *_archives()}
+        self._states = {path: _state(path) for path in paths}
+        self._late = _late(self._states, since)
 
     def changed(self) -> Optional[str]:
         """What is another now; None: nothing."""
-        if self._late is not None:
-            return f"{self._late} was changed while it was imported"
-        found = next((path for path, state in self._states.items() if _state(path) != state), None)
-        return None if found is None else f"{found} has changed since it was imported"
+        return self._late or _other(self._states)
 
 
-def _is_late(state: _State, since: int, now: float = float("inf")) -> bool:
-    # By the second time too: what a copy brings along from elsewhere has the first one of its original.
-    return state is not None and since - COARSE_NS <= max(state[2], state[3]) <= now
+def _late(states: Mapping[str, _State], since: int) -> Optional[str]:
+    now = time.time_ns()  # a file from the future says nothing
+    for path, state in states.items():
+        # By the second time too: what a copy brings along from elsewhere has the first one of its original.
+        if state is not None and since - COARSE_NS <= max(state[2], state[3]) <= now + COARSE_NS:
+            return f"{path} was changed while it was imported"
+    return None
+
+
+def _other(states: Mapping[str, _State]) -> Optional[str]:
+    found = next((path for path, state in states.items() if _state(path) != state), None)
+    return None if found is None else f"{found} has changed since it was imported"
 
 
 def _decides(folder: str, name: str) -> str:
@@ -187,6 +187,10 @@ def _modules() -> Iterator[str]:
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and os.path.isabs(file):
             yield file
+
+
+def _archives() -> Iterator[str]:
+    return filter(os.path.isfile, sys.path)
 
 
 def _libraries() -> Iterator[str]:
