@@ -52,6 +52,7 @@ def _others() -> Set[str]:
     generator = getattr(getattr(getattr(numpy, "mtrand", None), "_rand", None), "_bit_generator", None)
     if generator is not None and getattr(generator, "_seed_seq", generator) is None:
         found.add("NumPy")
-    if torch is not None and hasattr(torch, "default_generator") and torch.initial_seed() < _CHOSEN:
+    seed_of = getattr(getattr(torch, "default_generator", None), "initial_seed", None)
+    if seed_of is not None and seed_of() < _CHOSEN:
         found.add("torch")
     return found
