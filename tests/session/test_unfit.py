@@ -70,23 +70,22 @@ def test_what_is_installed_while_it_is_imported_is_not_there_as_a_whole(tmp_path
 
 
 SEEDS = """
-import random, sys, numpy, numpy.random
+import random, numpy, numpy.random
 import torch
 from trainjob.session.warm import seeds
 before = seeds.Seeds()
-with before.watched():
-    assert random.random() and numpy.random.rand() and torch.rand(1) is not None
-    random.seed()
-    print(before.given())
-    torch.manual_seed(5)
-    print(before.given())
-print(seeds.Seeds().given())
+assert sum(random.random() for _ in range(5000)) and numpy.random.rand() and torch.rand(1) is not None
+print(before.given())
+torch.manual_seed(5)
+print(before.given(), seeds.Seeds().given())
+random.seed(5)
+print(before.given())
 """
 
 
 def test_who_draws_numbers_seeds_none() -> None:
     done = subprocess.run([sys.executable, "-c", SEEDS], capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.stdout.splitlines() == ["None", "torch", "None"], done.stderr
+    assert done.stdout.splitlines() == ["None", "torch None", "Python"], done.stderr
 
 
 NO_ROOM = """

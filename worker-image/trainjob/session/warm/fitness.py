@@ -14,7 +14,7 @@ import signal
 import stat
 import sys
 import time
-from typing import Dict, FrozenSet, Iterator, List, Optional
+from typing import Dict, FrozenSet, List, Optional
 
 from trainjob.session.warm import becoming
 from trainjob.session.warm.exits import Acts
@@ -47,12 +47,6 @@ class Before:
         self.seeds = Seeds()
         self.timers = _timers()
         self.on_child = signal.getsignal(signal.SIGCHLD)
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Of the imports meanwhile."""
-        with self.acts.watched(), self.seeds.watched():
-            yield
 
 
 def unfit(before: Before) -> Optional[str]:

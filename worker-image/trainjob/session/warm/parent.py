@@ -91,7 +91,7 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     # As it is now: what is installed while this imports may be there in part.
     installed, since, path = unchanged.Installed(), time.time_ns(), list(sys.path)
     try:
-        with before.watched():
+        with before.acts.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
             preload.bring(preload.OURS, wishes.folder, optional=False)
             if wishes.learned:

@@ -6,41 +6,37 @@ Asked by `fitness`, about the imports of a `parent`. Libraries that only draw nu
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
-from typing import Any, Dict, Iterator, Optional, Set
+from typing import Any, Dict, Optional, Set
 
 _CHOSEN = 2**32
 """Below it lie the seeds that people choose. Of torch's own, which have 53 bits, next to none does."""
+_ROUNDS, _ROUND = 200, 624 * 32
+"""So often Python's generator is renewed by numbers that are only drawn, and after so many bits of them."""
 
 
 class Seeds:
     """Of this process, since this was made."""
 
     def __init__(self) -> None:
-        self._python = False
+        self._python = random.getstate()
         self._there = _others()
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Of the imports meanwhile: Python's generator does not tell whether it was seeded."""
-        module: Any = random
-        plain = module.seed
-
-        def seed(a: Any = None, *rest: Any, **named: Any) -> None:
-            self._python = self._python or a is not None
-            plain(a, *rest, **named)
-
-        module.seed = seed
-        try:
-            yield
-        finally:
-            module.seed = plain
 
     def given(self) -> Optional[str]:
         """Whose numbers are seeded; None: nobody's."""
-        return "Python" if self._python else next(iter(sorted(_others() - self._there)), None)
+        return "Python" if self._is_seeded() else next(iter(sorted(_others() - self._there)), None)
+
+    def _is_seeded(self) -> bool:
+        """Python's generator does not tell: whether it has come to another place than who draws comes to."""
+        now = random.getstate()[1][:-1]  # the last says how many of the round are drawn
+        drawn = random.Random()
+        drawn.setstate(self._python)
+        for _ in range(_ROUNDS):
+            if drawn.getstate()[1][:-1] == now:
+                return False
+            drawn.getrandbits(_ROUND)
+        return True
 
 
 def _others() -> Set[str]:
