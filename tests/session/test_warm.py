@@ -117,6 +117,20 @@ def test_what_modules_keep_of_tmpdir_when_they_are_imported_is_the_ranks(tmp_pat
     assert len(list(tmp.iterdir())) == 1
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_the_cache_of_torchs_compiler_lies_in_the_ranks_tmpdir(tmp_path: Path, own: bool) -> None:
+    """Its parent may be one that is kept for the next job. One that the job names stays."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    text = f"import os, tempfile\nos.environ.setdefault({name!r}, os.path.join(tempfile.gettempdir(), 'compiled'))\n"
+    extra = _libraries(tmp_path, {"ahead.py": text})
+    _write(tmp_path / "scripts", f"import os\nprint(os.environ[{name!r}])\n")
+    extra.update({name: "/the/jobs/own"} if own else {})
+    ranks = [{"TMPDIR": str(tmp_path / "of the rank")}]
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra)
+    expected = "/the/jobs/own" if own else f"{tmp_path}/of the rank/compiled"
+    assert [(each.out, each.warm) for each in runs.ranks] == [(f"{expected}\n", True)], runs.said
+
+
 def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: Path) -> None:
     for name in ("libraries", "scripts"):
         (tmp_path / name).mkdir()
