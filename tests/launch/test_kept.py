@@ -403,3 +403,16 @@ def test_a_file_that_changes_while_it_is_imported_is_not_trusted(tmp_path: Path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert "one.py was changed while it was imported" in done.stdout, done.stderr
+
+
+def test_a_file_from_the_future_counts_as_no_change(tmp_path: Path) -> None:
+    (tmp_path / "one.py").touch()
+    os.utime(tmp_path / "one.py", (5e9, 5e9))
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS.replace('"lib"', repr(str(tmp_path)))],
+        input="",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.stdout == "None\n", done.stderr

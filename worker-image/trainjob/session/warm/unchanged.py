@@ -26,6 +26,8 @@ _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 _INSTALLED_CODE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+)?/")
 COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
+_AHEAD_NS = 3600 * 10**9
+"""So far ahead may be the clock of a machine that serves files: a time beyond that says nothing."""
 _MAPS = "/proc/self/maps"
 
 
@@ -143,10 +145,10 @@ class Edited:
 
 
 def _late(states: Mapping[str, _State], since: int) -> Optional[str]:
-    now = time.time_ns()  # a file from the future says nothing
+    latest = time.time_ns() + _AHEAD_NS
     for path, state in states.items():
         # By the second time too: what a copy brings along from elsewhere has the first one of its original.
-        if state is not None and since - COARSE_NS <= max(state[2], state[3]) <= now + COARSE_NS:
+        if state is not None and since - COARSE_NS <= max(state[2], state[3]) <= latest:
             return f"{path} was changed while it was imported"
     return None
 
