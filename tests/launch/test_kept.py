@@ -333,9 +333,11 @@ def test_a_note_that_nobody_can_read_is_none(tmp_path: Path, monkeypatch: pytest
 
 
 LOOKS = """
-import sys, time
+import site, sys, time
 since = time.time_ns() + 100_000_000
 sys.path.insert(0, "lib")
+sys.path.insert(1, "lib" + "/../project")
+site.getsitepackages = lambda: ["lib"]
 from trainjob.session.warm.unchanged import Files, Names
 names = Names()
 with names.watched():
@@ -354,6 +356,8 @@ for _ in sys.stdin:
         ("lib/typing.py", "", "typing.py may decide"),
         ("lib/more.pth", "/x", "more.pth may decide"),
         ("given/model.pth", "weights", "None"),
+        ("project/model.pth", "weights", "None"),
+        ("project/wanted.py", "", "wanted.py may decide"),
         ("given/typing.py", "", "typing.py may decide"),
         ("lib/wanted.py", "", "wanted.py may decide"),
         ("lib/wanted-1.0.dist-info", "", "wanted-1.0.dist-info may decide"),
@@ -399,3 +403,16 @@ def test_a_file_that_changes_while_it_is_imported_is_not_trusted(tmp_path: Path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert "one.py was changed while it was imported" in done.stdout, done.stderr
+
+
+def test_a_file_from_the_future_counts_as_no_change(tmp_path: Path) -> None:
+    (tmp_path / "one.py").touch()
+    os.utime(tmp_path / "one.py", (5e9, 5e9))
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS.replace('"lib"', repr(str(tmp_path)))],
+        input="",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.stdout == "None\n", done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import multiprocessing.util
 import sys
 import tempfile
 import weakref
@@ -24,6 +25,9 @@ def tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     weakref.finalize(test_a_process_that_is_of_no_use_leaves_no_folder, int).detach()  # the first one registers for all
     monkeypatch.setattr(atexit, "register", lambda call, *arguments, **named: call)
+    monkeypatch.setattr(multiprocessing.util, "_finalizer_registry", {})
+    process = multiprocessing.current_process()
+    monkeypatch.setattr(process, "_config", {**process._config, "tempdir": None})  # type: ignore[attr-defined]
     yield tmp_path / "tmp"
     sys.modules.pop("own", None)
 
@@ -49,6 +53,16 @@ def taken_away(tmp: Path, text: str) -> str | None:
         "folders = [tempfile.mkdtemp()]\n@atexit.register\ndef clean():\n    for each in folders: shutil.rmtree(each)",
         "def begin():\n    folder = tempfile.mkdtemp()\n    atexit.register(lambda: os.rmdir(folder))\nbegin()",
         "handle, path = tempfile.mkstemp()\nos.close(handle)\natexit.register(os.unlink, path=path)",
+        "class Cache:\n    def __init__(self):\n        self.kept = tempfile.mkdtemp()\n"
+        "        atexit.register(self.clean)\n    def clean(self): shutil.rmtree(self.kept)\ncache = Cache()",
+        "class Cache:\n    def __init__(self):\n        self.kept = [tempfile.mkdtemp()]\n"
+        "        atexit.register(lambda: self.clean())\n    def clean(self): shutil.rmtree(*self.kept)\nCache()",
+        "folders = {'one': tempfile.mkdtemp()}\natexit.register(lambda: [os.rmdir(each) for each in folders.values()])",
+        "import collections\nfolders = collections.defaultdict(str, one=tempfile.mkdtemp())\n"
+        "atexit.register(lambda: os.rmdir(folders['one']))",
+        "folder = tempfile.mkdtemp()\nclean = lambda: os.rmdir(folder)\n@atexit.register\ndef end(): clean()",
+        "folder = tempfile.mkdtemp()\ndef end(*, of=folder): os.rmdir(of)\natexit.register(end)",
+        "from multiprocessing import util\nutil.get_temp_dir()",
     ],
 )
 def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
@@ -62,8 +76,11 @@ def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
         "folder = tempfile.mkdtemp()",
         "with tempfile.TemporaryDirectory() as folder: pass\natexit.register(print, folder)",
         "folder = tempfile.mkdtemp()\natexit.register(print, 'bye', tempfile.gettempdir(), __file__)",
+        "class Odd:\n    def __getattribute__(self, name): 1 / 0\n    def __eq__(self, other): 1 / 0\n"
+        "    def __hash__(self): 1 / 0\n    def __call__(self): pass\nodd = Odd()\natexit.register(odd)\n"
+        "atexit.register(lambda: odd)",
     ],
-    ids=["a cache that stays", "one that is gone", "another path"],
+    ids=["a cache that stays", "one that is gone", "another path", "an object that answers nobody"],
 )
 def test_what_stays_or_is_gone_is_nobodys_business(tmp: Path, text: str) -> None:
     assert taken_away(tmp, text) is None
@@ -88,12 +105,40 @@ def test_where_nothing_is_registered_no_folder_is_needed(tmp: Path, monkeypatch:
     assert taken_away(tmp, "atexit.register(print, __file__ + 'x')\natexit.register(print, __file__)") is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "folder = tempfile.TemporaryDirectory(dir=elsewhere)",
+        "folder = os.path.join(elsewhere, 'own')\nos.mkdir(folder)\natexit.register(shutil.rmtree, folder, True)",
+    ],
+)
+def test_what_surely_goes_is_seen_wherever_it_lies(tmp: Path, text: str) -> None:
+    (tmp.parent / "cache").mkdir()
+    found = taken_away(tmp, f"elsewhere = {str(tmp.parent / 'cache')!r}\n{text}")
+    assert found is not None and [found] == list(map(str, (tmp.parent / "cache").iterdir()))
+
+
+def test_of_what_is_registered_later_nothing_is_kept(tmp: Path) -> None:
+    """A module may have `atexit.register` under a name of its own, and objects of it end their own acts."""
+    assert taken_away(tmp, "from atexit import register\nclass Writer: pass") is None
+    own = sys.modules["own"]
+    writer = own.Writer()
+    own.register(print, writer)
+    gone = weakref.ref(writer)
+    del writer
+    assert gone() is None
+
+
 def test_a_process_that_is_of_no_use_leaves_no_folder(tmp: Path) -> None:
-    (tmp.parent / "libraries" / "own.py").write_text("import tempfile\nfolder = tempfile.TemporaryDirectory()\n")
+    (tmp.parent / "libraries" / "own.py").write_text(
+        "import atexit, shutil, tempfile\nfolder = tempfile.TemporaryDirectory()\n"
+        "atexit.register(shutil.rmtree, tempfile.mkdtemp())\n"
+    )
     before = tempfile.TemporaryDirectory()
     acts = exits.Acts()
-    importlib.import_module("own")
-    assert len(list(tmp.iterdir())) == 2
+    with acts.watched():
+        importlib.import_module("own")
+    assert len(list(tmp.iterdir())) == 3
     acts.undo()
     assert [str(each) for each in tmp.iterdir()] == [before.name]
     before.cleanup()

@@ -117,6 +117,20 @@ def test_what_modules_keep_of_tmpdir_when_they_are_imported_is_the_ranks(tmp_pat
     assert len(list(tmp.iterdir())) == 1
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_the_cache_of_torchs_compiler_lies_in_the_ranks_tmpdir(tmp_path: Path, own: bool) -> None:
+    """Its parent may be one that is kept for the next job. One that the job names stays."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    text = f"import os, tempfile\nos.environ.setdefault({name!r}, os.path.join(tempfile.gettempdir(), 'compiled'))\n"
+    extra = _libraries(tmp_path, {"ahead.py": text})
+    _write(tmp_path / "scripts", f"import os\nprint(os.environ[{name!r}])\n")
+    extra.update({name: "/the/jobs/own"} if own else {})
+    ranks = [{"TMPDIR": str(tmp_path / "of the rank")}]
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra)
+    expected = "/the/jobs/own" if own else f"{tmp_path}/of the rank/compiled"
+    assert [(each.out, each.warm) for each in runs.ranks] == [(f"{expected}\n", True)], runs.said
+
+
 def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: Path) -> None:
     for name in ("libraries", "scripts"):
         (tmp_path / name).mkdir()
@@ -235,7 +249,15 @@ UNFIT = {
         "memory that its forks would share",
     ),
     "files": ("kept = open('left', 'w')", "left"),
+    "lock": (
+        "import fcntl; kept = open(__file__); fcntl.flock(kept, fcntl.LOCK_SH)",
+        "ahead.py",
+    ),
     "folder": ("import os; os.chdir('/')", "changed the working folder"),
+    "numbers": ("import random; random.seed(5)", "seeds random numbers (Python)"),
+    "numbers of NumPy": ("import numpy; numpy.random.seed(5)", "seeds random numbers (NumPy)"),
+    "timer": ("import signal; signal.setitimer(signal.ITIMER_REAL, 1000)", "set a timer"),
+    "waits": ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "waits for processes itself"),
     "exit": ("import tempfile; kept = tempfile.TemporaryDirectory()", "away at exit"),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
@@ -311,6 +333,19 @@ def test_what_was_installed_anew_is_not_what_was_imported_ahead(tmp_path: Path) 
     ]
 
 
+def test_however_often_something_is_installed_another_parent_is_made(tmp_path: Path) -> None:
+    for name in ("libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text("")
+    _write(tmp_path / "scripts", "import sys\nprint('ahead' in sys.modules)\n")
+    path = os.pathsep.join([str(tmp_path / "libraries"), *_library()])
+    installs = "if number in (0, 2, 4):\n    os.mkdir(f'../libraries/ahead-{number}.dist-info')\n"
+    runs = run_warm(
+        ["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=7, then=installs
+    )
+    assert runs.ranks[-1].out == "True\n", runs.said
+
+
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:
     _write(tmp_path, "print('ran')\n")
     runs = run_warm(["train.py"], tmp_path, preload=["decimal", "nothing_of_that_name"])
@@ -327,6 +362,93 @@ def test_a_module_beside_the_script_is_the_one_that_is_imported(tmp_path: Path, 
     (rank,) = runs.ranks
     assert rank.out == f"True {rank.pid}\n"
     assert "decimal" in runs.said[0] and "takes the place" in runs.said[0]
+
+
+def _libraries(tmp_path: Path, files: dict[str, str]) -> dict[str, str]:
+    """Variables with which these modules are found, which do not lie beside scripts in `scripts`."""
+    for name, text in files.items():
+        path = tmp_path / "libraries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "scripts").mkdir()
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "libraries"), *_library()])}
+
+
+def test_a_package_beside_the_script_takes_the_place_of_one_without_a_file_of_its_own(tmp_path: Path) -> None:
+    extra = _libraries(tmp_path, {"ahead/part.py": ""})
+    (tmp_path / "scripts" / "ahead").mkdir()
+    (tmp_path / "scripts" / "ahead" / "__init__.py").write_text("own = True\n")
+    _write(tmp_path / "scripts", "import ahead\nprint(ahead.own)\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead.part"], extra=extra)
+    assert runs.ranks[0].out == "True\n"
+    assert "takes the place" in runs.said[0]
+
+
+def test_a_fork_that_starts_python_anew_has_nothing_of_what_its_parent_imported(tmp_path: Path) -> None:
+    text = "import decimal, os, signal\nos.umask(0o55)\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"
+    extra = _libraries(tmp_path, {"ahead.py": f"{text}os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"})
+    (tmp_path / "scripts" / "decimal.py").touch()
+    what = "oct(os.umask(0)), signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.sched_getaffinity(0)"
+    _write(tmp_path / "scripts", f"import os, signal\nprint({what})\n")
+    warm = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert warm.ranks[0].out == run_plain(["train.py"], tmp_path / "scripts", extra=extra).ranks[0].out
+    assert "takes the place" in warm.said[0]
+
+
+@pytest.mark.parametrize("command", [["train.py"], ["-m", "train"]])
+def test_folders_that_a_library_puts_in_front_of_sys_path_are_in_front(tmp_path: Path, command: list[str]) -> None:
+    text = "import os, sys\nsys.path[:0] = [os.path.join(os.path.dirname(__file__), name) for name in ('one', 'two')]\n"
+    extra = _libraries(tmp_path, {"ahead.py": text, "two/found.py": "place = 'the library'\n"})
+    (tmp_path / "scripts" / "found.py").write_text("place = 'the script'\n")
+    _write(tmp_path / "scripts", "import ahead, found, sys\nprint(found.place, *sys.path, sep='\\n')\n")
+    plain = run_plain(command, tmp_path / "scripts", extra=extra)
+    warm = run_warm(command, tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert warm.ranks[0].warm, warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out
+    assert "the library" in plain.ranks[0].out
+
+
+def test_modules_that_answer_as_they_like_are_not_asked(tmp_path: Path) -> None:
+    """Nor is a standard stream taken for one."""
+    text = (
+        "import sys, types\nclass Lazy(types.ModuleType):\n    def __getattr__(self, name): raise RuntimeError(name)\n"
+    )
+    extra = _libraries(tmp_path, {"ahead.py": f"{text}sys.modules['lazy'] = Lazy('lazy')\nsys.stdout = None\n"})
+    _write(tmp_path / "scripts", "import ahead, os\nos.write(1, b'ran')\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran", True)], runs.said
+
+
+def test_what_multiprocessing_does_at_exit_is_done_in_each_rank(tmp_path: Path) -> None:
+    text = "from multiprocessing import util\nutil.Finalize(None, print, ['at exit'], exitpriority=1)\n"
+    extra = _libraries(tmp_path, {"ahead.py": text})
+    _write(tmp_path / "scripts", "import ahead\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=[{}, {}], preload=["ahead"], extra=extra)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("at exit\n", True)] * 2, runs.said
+
+
+@pytest.mark.parametrize("archive", [False, True], ids=["as it lies", "in an archive"])
+def test_a_module_that_was_edited_is_imported_anew(tmp_path: Path, archive: bool) -> None:
+    """One that is installed as it lies, and was named. Forks that wait start Python anew, and another parent is
+    made.
+    """
+    name = "libraries/packed.zip" if archive else "libraries/ahead.py"
+    extra, path = _libraries(tmp_path, {"more.py": ""}), tmp_path / name
+    extra["PYTHONPATH"] += f"{os.pathsep}{tmp_path / 'libraries' / 'packed.zip'}"
+    texts = []
+    for version in (1, 22):
+        texts.append(path.with_suffix(f".{version}"))
+        if archive:
+            with zipfile.ZipFile(texts[-1], "w") as file:
+                file.writestr("ahead.py", f"VALUE = {version}\n")
+        else:
+            texts[-1].write_text(f"VALUE = {version}\n")
+    texts[0].rename(path)
+    edits = f"if number == 1:\n    os.rename({str(texts[1])!r}, {str(path)!r})\n"
+    _write(tmp_path / "scripts", "import ahead\nprint(ahead.VALUE)\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=4, then=edits)
+    assert [each.out for each in runs.ranks] == ["1\n", "22\n", "22\n", "22\n"], runs.said
+    assert f"{path} has changed since it was imported" in runs.said[0]
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in it", "beside it"])

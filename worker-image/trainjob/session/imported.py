@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import types
-from typing import AbstractSet, List
+from typing import AbstractSet, Any, List, Sequence
 
 from trainjob_api import contract
 
@@ -22,6 +22,8 @@ _OURS_AHEAD = re.compile(r"trainjob\.(torch|integrations|lightning|huggingface|d
 """Of our own modules those that keep nothing of a rank when imported. The parent runs the same code anyway."""
 ahead: AbstractSet[str] = frozenset()
 """What was imported before the script began; set in a fork."""
+front: Sequence[str] = ()
+"""What that has put in front of sys.path, for `rank`."""
 
 
 def tell() -> None:
@@ -53,6 +55,12 @@ def _is_worth_telling(name: str, module: object) -> bool:
 
 
 def _is_installed(module: object) -> bool:
-    # By its own dictionary: modules that import what they are asked for are not asked.
-    file = module.__dict__.get("__file__") if isinstance(module, types.ModuleType) else None
+    file = own(module, "__file__")
     return isinstance(file, str) and any(part in file for part in _INSTALLED)
+
+
+def own(module: object, name: str) -> Any:
+    """What a module has by this name in its own dictionary: some import what they are asked for, or answer as they
+    like.
+    """
+    return module.__dict__.get(name) if issubclass(type(module), types.ModuleType) else None

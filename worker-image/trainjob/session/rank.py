@@ -23,6 +23,7 @@ from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 from trainjob.session import (
     failure,
     gloo_threads,
+    imported,
     large_imports,
     link,
     rendezvous,
@@ -96,6 +97,7 @@ def _run(command: Sequence[str]) -> None:
         _end(contract.END_START, error)
     except Exception as error:  # a package's __init__ raised while `-m package.module` was looked up
         _end(contract.END_EXCEPTION, error)
+    sys.path[:0] = imported.front
     _become(module)
     try:
         try:

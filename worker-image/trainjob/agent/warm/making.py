@@ -96,6 +96,8 @@ class Maker:
         why = lost.why = lost.why or "it is gone"
         if lost.refused:
             return f"the warm parent may not be forked: {why}"
+        if lost.outdated:
+            return None
         self._died += 1
         if lost.starved is not None:
             return f"the warm parent is gone: {lost.starved}"

@@ -55,6 +55,8 @@ class WarmParent:
         """Why there will be no (more) forks of it."""
         self.refused = False
         """That is its own word: another would say the same."""
+        self.outdated = False
+        """Something was installed since it imported: another has that."""
         self.package = ""
         """Of those learned, which is to blame for that."""
         self.starved: Optional[str] = None
@@ -157,7 +159,7 @@ class WarmParent:
             if not self.ready.done():
                 self.ready.set_result(True)
         elif isinstance(word, Refused):
-            self.refused, self.package = not word.again, word.package
+            self.refused, self.outdated, self.package = not word.again, word.again, word.package
             self._lose(word.why)
 
     def _lose(self, why: Optional[str]) -> None:

@@ -93,12 +93,13 @@ def _agent(agent: Agent, fds: List[int], birth: Birth, grown: parent.Grown, fold
                 os.close(fd)
             if birth.umask_is_same:
                 os.umask(agent.umask)
+            birth.umask = agent.umask
             os.setsid()
             tie.tie_to(own)
             title.show((sys.executable, "-m", "trainjob.session.rank", contract.WARM), agent.environ)
             return parent.adopted(theirs, own, grown, folder)
+        birth.umask = agent.umask
         birth.again()
-        os.umask(agent.umask)
         clear = max((2, *agent.numbers)) + 1
         says = fcntl.fcntl(says, fcntl.F_DUPFD_CLOEXEC, clear)
         line = _only(ours.fileno(), says, fds[1], dict(zip(agent.numbers, fds[3:])), clear)

@@ -6,6 +6,7 @@ imported already, a package that was installed anew since) it starts Python anew
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
@@ -28,6 +29,7 @@ from typing import (
 
 from trainjob.session import imported
 from trainjob.session.warm import offsets, places, title, unchanged
+from trainjob.session.warm.birth import Birth
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
 
@@ -43,13 +45,20 @@ class Ahead(NamedTuple):
     modules: AbstractSet[str]
     environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
     """Variables that modules have set, changed or taken away: what was there before, and after."""
+    front: Sequence[str]
+    """What they have put in front of sys.path."""
     installed: unchanged.Installed
+    edited: unchanged.Edited
+    birth: Birth
+
+    def changed(self) -> Optional[str]:
+        """What would be imported otherwise by now; None: nothing."""
+        return self.installed.changed() or self.edited.changed()
 
 
 def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder: Optional[str]) -> Sequence[str]:
     """The command to run; all around it is as it should be. `line`: to the agent, closed by this."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -58,9 +67,11 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     own = () if folder is None else (_first_path(order.command, folder),)
     front = (*own, *(path for path in order.front if path not in sys.path))
     hidden = next(filter(None, (_hidden_by(path, ahead.modules) for path in front)), None)
-    why = hidden or ahead.installed.changed()
+    why = hidden or ahead.changed()
     if why is not None:
         line.send(packet(FROM_GATE, Plain(why)))
+        with contextlib.suppress(OSError, ValueError):  # a limit that cannot be had again
+            ahead.birth.again()
         os.execve(order.argv[0], list(order.argv), dict(order.environ))
     line.close()
     _change(ahead.environ)
@@ -68,11 +79,21 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     title.show(order.argv, order.environ)
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(order.argv)
+    # A script's own folder was in front before they came.
+    imported.front = ahead.front
+    del sys.path[: len(ahead.front)]
     if folder is not None:
         sys.path.insert(0, folder)
     # Last: there may be other files than when it was forked.
     importlib.invalidate_caches()
     return order.command
+
+
+def flush() -> None:
+    """The standard streams, whatever a module has made of them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()
 
 
 def changes(before: Mapping[str, str]) -> Dict[str, Tuple[Optional[str], Optional[str]]]:
@@ -111,7 +132,9 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
     """What of this folder or archive would be imported by a name that means something else already."""
     files: Dict[str, str] = {}
     for name in {name.partition(".")[0] for name in preloaded}:
-        file = getattr(sys.modules.get(name), "__file__", None)
+        module = sys.modules.get(name)
+        # A package without a file of its own has folders, and gives way to a module of its name.
+        file = imported.own(module, "__file__") or next(iter(imported.own(module, "__path__") or ()), None)
         if file is not None:
             files[name] = str(file)
     for name, path in _modules(folder, files) if os.path.isdir(folder) else _archived(folder, files):
@@ -157,6 +180,8 @@ def _forget() -> None:
     if process is not None:
         key = process.AuthenticationString(os.urandom(32))
         process.current_process().authkey = key
+    for each in getattr(sys.modules.get("multiprocessing.util"), "_finalizer_registry", {}).values():
+        each._pid = os.getpid()  # else what is to be done at exit is the parent's to do
 
 
 def _reseed() -> None:

@@ -2,7 +2,8 @@
 would have of its launcher, whatever modules have changed in between: with OMP_PROC_BIND, say, a process is bound to one
 core as soon as torch is imported.
 
-Asked by `kept`, of which agents are executed. Ranks are forks, and keep what their imports have changed.
+Asked by `kept`, of which agents are executed, and by `becoming` where a fork starts Python anew. Ranks that are forks
+keep what their imports have changed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class Birth:
         self._blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self._ignored = _ignored(text)
         self._umask = _umask(text)
+        self.umask = int(self._umask, 8) if self._umask else None
+        """To be had again; None: nobody knows it."""
         self._cores = os.sched_getaffinity(0)
         self._limits = _limits()
         self._for_good = _for_good(text)
@@ -51,8 +54,8 @@ class Birth:
         for name, limits in _limits().items():
             if limits != self._limits[name]:
                 resource.setrlimit(getattr(resource, name), self._limits[name])
-        if self._umask:
-            os.umask(int(self._umask, 8))
+        if self.umask is not None:
+            os.umask(self.umask)
         # Last: what waits would come before what it should do is set.
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
 

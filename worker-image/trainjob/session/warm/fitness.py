@@ -1,4 +1,5 @@
-"""Whether this process may be forked: one thread, nothing opened or taken away at exit, no child, the GPU untouched.
+"""Whether this process may be forked: one thread, nothing opened or taken away at exit, no child, the GPU untouched,
+nothing begun that a fork does not have.
 
 Every hang of a fork that is known came from a pool or a connection that the parent itself had begun. The counts are
 taken after a trial fork: OpenBLAS ends its threads when its process forks, and starts them when it is used next.
@@ -15,7 +16,9 @@ import sys
 import time
 from typing import Dict, FrozenSet, List, Optional
 
+from trainjob.session.warm import becoming
 from trainjob.session.warm.exits import Acts
+from trainjob.session.warm.seeds import Seeds
 
 HARMLESS_THREADS = ("jemalloc_bg_thd",)
 """An allocator's (pyarrow brings it), which its own handlers take care of at a fork."""
@@ -26,6 +29,7 @@ _DRIVERS = {"libcuda.so": ("cuDeviceGetCount", 3), "libnvidia-ml.so": ("nvmlDevi
 yet (CUDA_ERROR_NOT_INITIALIZED, NVML_ERROR_UNINITIALIZED). torch loads the first when it is imported, wherever there is
 one, and uses it much later.
 """
+_WAITS = "what was imported waits for processes itself (SIGCHLD), also for those that are forked here"
 _BAD_FORK = 3
 _TOOLS = 6
 """That sys.monitoring has room for."""
@@ -40,6 +44,9 @@ class Before:
         self.shared = _shared_memory()
         self.folder = os.getcwd()
         self.acts = Acts()
+        self.seeds = Seeds()
+        self.timers = _timers()
+        self.on_child = signal.getsignal(signal.SIGCHLD)
 
 
 def unfit(before: Before) -> Optional[str]:
@@ -49,6 +56,8 @@ def unfit(before: Before) -> Optional[str]:
         return f"{loaded[0]} does not survive a fork"
     if _watched():
         return "what was imported traces what runs (coverage, a profiler, a debugger): it takes forks for one process"
+    if _waits(before):
+        return _WAITS
     code = _trial()
     if code is None:
         return f"a fork on trial did not come to an end in {_TRIAL_S:g} s"
@@ -74,6 +83,13 @@ def _left_behind(before: Before) -> Optional[str]:
     children = _children()
     if children:
         return f"what was imported started process {children[0]}"
+    if _waits(before):
+        return _WAITS
+    if _timers() - before.timers:
+        return "what was imported set a timer, which no fork has"
+    seeded = before.seeds.given()
+    if seeded is not None:
+        return f"what was imported seeds random numbers ({seeded}), and forks are seeded anew"
     path = before.acts.taken_away()
     if path is not None:
         return f"what was imported takes {path} away at exit: the first rank that ends would take it from all others"
@@ -89,6 +105,10 @@ def undo(before: Before) -> None:
         with contextlib.suppress(OSError):  # a library waits for its own
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+def _waits(before: Before) -> bool:
+    return signal.getsignal(signal.SIGCHLD) != before.on_child
 
 
 def unfit_now() -> Optional[str]:
@@ -109,8 +129,7 @@ def _watched() -> bool:
 
 def _trial() -> Optional[int]:
     """None: it hangs."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    becoming.flush()
     child = os.fork()
     if child == 0:
         os._exit(_BAD_FORK if _in_bad_fork() else 0)
@@ -177,6 +196,11 @@ def _children() -> List[str]:
         return []  # a kernel without this file
 
 
+def _timers() -> FrozenSet[int]:
+    """Those that run, but for the one of processor time (`learned`)."""
+    return frozenset(each for each in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL) if any(signal.getitimer(each)))
+
+
 def _shared_memory() -> FrozenSet[str]:
     """Mappings that a fork and its parent both write to: of a lock in one that a rank held when it was killed all that
     come after it would wait for ever.
@@ -203,5 +227,14 @@ def _is_shared(fd: int, target: str) -> bool:
     except OSError:
         return False
     if stat.S_ISREG(mode):
-        return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY or _is_locked(fd)
     return not stat.S_ISDIR(mode) and target not in ("/dev/null", "/dev/urandom")
+
+
+def _is_locked(fd: int) -> bool:
+    """The lock is this process's, or would be one of all forks together."""
+    try:
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii", errors="replace") as file:
+            return any(line.startswith("lock:") for line in file)
+    except OSError:
+        return False

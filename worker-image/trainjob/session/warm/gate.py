@@ -43,8 +43,10 @@ def wait(line: socket.socket, agent: int) -> Tuple[Order, int]:
     memory.stay()
     if isinstance(word, Host):
         store.serve(line, word.port)
-    if not isinstance(word, Go) or len(fds) != 2:
+    if not isinstance(word, Go):
         os._exit(0)
+    if len(fds) != 2:  # no descriptor is left: who gave the order takes this for the rank
+        os._exit(1)
     with open(fds[0], "rb") as file:
         file.seek(0)
         order: Order = parse(ORDERS, file.read())

@@ -69,7 +69,7 @@ def serve(listening: int, order: int, booted: AbstractSet[str], folder: Optional
     names = Names()
     with _bounded(keep.until), names.watched():
         try:
-            grown = parent.grow(wishes, booted)
+            grown = parent.grow(wishes, booted, birth)
         except learned.Unfit as error:
             _again(keep, birth, error, order, listening, environ)
     _stay_only(keep, birth.why_not())

@@ -7,14 +7,17 @@ the thread that made it, and what others held (a lock, a pool) would be held for
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import socket
 import sys
+import time
 import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
 from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload, unchanged
+from trainjob.session.warm.birth import Birth
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
     FROM_PARENT,
@@ -44,7 +47,7 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
         os.environ["TMPDIR"] = begin.tmp
     wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without, not begin.hurry)
     try:
-        grown = grow(wishes, booted)
+        grown = grow(wishes, booted, Birth())
     except learned.Unfit as error:
         _end(line, str(error), error.package)
     return fork_on(line, begin.agent, grown, folder)
@@ -82,9 +85,11 @@ def settle(*, first_to_go: bool) -> None:
     sys.argv = sys.argv[:1]
 
 
-def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
-    """Import it all. Raises learned.Unfit: this process must not be forked."""
+def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
+    """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought = fitness.Before(), dict(os.environ), []
+    # As it is now: what is installed while this imports may be there in part.
+    installed, since, path = unchanged.Installed(), time.time_ns(), list(sys.path)
     try:
         with before.acts.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
@@ -103,7 +108,10 @@ def grow(wishes: Wishes, booted: AbstractSet[str]) -> Grown:
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
-    ahead = becoming.Ahead(frozenset(sys.modules) - booted, becoming.changes(environ), unchanged.Installed())
+    installed.widen()
+    edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
+    front = tuple(itertools.takewhile(lambda each: each not in path, sys.path))
+    ahead = becoming.Ahead(own, becoming.changes(environ), front, installed, edited, birth)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -116,7 +124,7 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         why = fitness.unfit_now()
         if why is not None or len(fds) != 1:
             _end(line, why or "a fork was asked for without its socket")
-        why = grown.ahead.installed.changed()
+        why = grown.ahead.changed()
         if why is not None:
             _end(line, why, again=True)
         own = socket.socket(fileno=fds[0])
@@ -156,10 +164,13 @@ def _end(line: socket.socket, why: str, package: str = "", again: bool = False) 
 
 def _forked() -> bool:
     """Fork twice, so that the second is nobody's child but the agent's, which adopts what loses its parent. True in
-    that one, once it is. Where there is no room for a process for the moment, there is no gate: the agent sees its
-    socket closed.
+    that one, once it is. Where there is no room for a process or a pipe for the moment, there is no gate: the agent
+    sees its socket closed.
     """
-    waiting, telling = os.pipe()
+    try:
+        waiting, telling = os.pipe()
+    except OSError:
+        return False
     try:
         child = _fork()
     except OSError:

@@ -32,6 +32,10 @@ KNOWN = {
     "torchmetrics.utilities.prints": contract.ENV_LOCAL_RANK,
 }
 """Modules that keep this variable as `rank_zero_only.rank`, and nothing else of the kind."""
+_IN_TMPDIR = ("TORCHINDUCTOR_CACHE_DIR",)
+"""Variables that torch sets as it is imported, to a folder of TMPDIR that it makes when it is used. A process that is
+kept for the next job has another TMPDIR than the ranks.
+"""
 _LOOKS_AT_ALL = frozenset(("fsspec.config", "git.cmd"))
 """Modules that go through the whole environment, for names of their own or for what they start at once, and keep none
 of these.
@@ -73,7 +77,10 @@ def watched() -> Iterator[List[str]]:
 
 
 def renew(environ: Mapping[str, str]) -> None:
-    """In a rank with this environment: what KNOWN keep is its own."""
+    """In a rank with this environment: what KNOWN keep is its own, and what lies in TMPDIR is in its own."""
+    for name in _IN_TMPDIR:
+        if "TMPDIR" in environ and name in os.environ and name not in environ:
+            os.environ[name] = os.path.join(environ["TMPDIR"], os.path.basename(os.environ[name]))
     for name, variable in KNOWN.items():
         only = getattr(sys.modules.get(name), "rank_zero_only", None)
         own = environ.get(variable, "")

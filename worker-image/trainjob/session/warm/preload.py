@@ -11,6 +11,7 @@ import sys
 import types
 from typing import AbstractSet, List, Optional, Sequence
 
+from trainjob.session import imported
 from trainjob_api import contract
 
 OURS = ("trainjob.session.calls", "trainjob.session.contents", "trainjob.checkpoint.records.layout")
@@ -52,7 +53,7 @@ def strange(before: AbstractSet[str], folder: str) -> Optional[str]:
 
 
 def _is_users(module: Optional[types.ModuleType], folder: str) -> bool:
-    file = getattr(module, "__file__", None)
+    file = imported.own(module, "__file__")
     # torch.ops and its like name files that never were.
     if not folder or not isinstance(file, str) or not os.path.exists(file) or not _below(file, folder):
         return False

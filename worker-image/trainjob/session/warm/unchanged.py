@@ -1,27 +1,33 @@
 """Whether what a process has imported is still what would be imported: a package that was installed anew, a module of
 an editable install that was edited, a file that takes another's place, a package that was missing and is there now.
 
-Asked by `kept` before each job, and of what is installed by each `parent` and its forks before each start. Files are
-told apart by inode, size and times; one that was changed while it was imported counts as changed.
+Asked by `kept` before each job, and of what is installed, and of modules that lie elsewhere, by each `parent` and its
+forks before each start. Files are told apart by inode, size and times; one that was changed while it was imported
+counts as changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+import time
 from importlib.abc import MetaPathFinder
-from typing import Dict, FrozenSet, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
-"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In one of PYTHONPATH it may be
-a model.
+"""Such a file adds folders to sys.path, but in those alone that Python finds by itself. In all others (of PYTHONPATH,
+of a project that is installed as it lies) it may be a model.
 """
 _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 """What says of a folder what is installed there: packages look for each other by it, and remember."""
+_INSTALLED_CODE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+)?/")
 COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
+_AHEAD_NS = 3600 * 10**9
+"""So far ahead may be the clock of a machine that serves files: a time beyond that says nothing."""
 _MAPS = "/proc/self/maps"
 
 
@@ -58,30 +64,19 @@ class Files:
 
     def __init__(self, since: int, names: Optional[Names] = None) -> None:
         """`since`: before the first import, in nanoseconds since the epoch."""
-        archives = [path for path in sys.path if os.path.isfile(path)]
-        self._states: Dict[str, _State] = {path: _state(path) for path in {*_modules(), *_libraries(), *archives}}
+        paths = {*_modules(), *_libraries(), *_archives()}
+        self._states: Dict[str, _State] = {path: _state(path) for path in paths}
         asked = {*sys.modules, *(() if names is None else names.missing)}
         self._installed = Installed(frozenset(name.partition(".")[0] for name in asked))
         self._packages = {
             folder: (_state(folder), names_in, _taken(folder, names_in))
             for folder, names_in in _packages(asked).items()
         }
-        # By the second time too: what a copy brings along from elsewhere has the first one of its original.
-        late = [
-            path
-            for path, state in self._states.items()
-            if state is not None and max(state[2], state[3]) >= since - COARSE_NS
-        ]
-        self._late = f"{late[0]} was changed while it was imported" if late else None
+        self._late = _late(self._states, since)
 
     def changed(self) -> Optional[str]:
         """What is another now; None: nothing."""
-        if self._late is not None:
-            return self._late
-        for path, state in self._states.items():
-            if _state(path) != state:
-                return f"{path} has changed since it was imported"
-        why = self._installed.changed()
+        why = self._late or _other(self._states) or self._installed.changed()
         if why is not None:
             return why
         for folder, (state, names, taken) in self._packages.items():
@@ -97,9 +92,14 @@ class Installed:
 
     def __init__(self, names: FrozenSet[str] = frozenset()) -> None:
         """`names`: of modules, also of such as are missing, whose places somebody may take."""
-        self._named = frozenset(os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        self._sites = frozenset(_sites())
         self._names = names
-        self._entries = {folder: self._entries_of(folder) for folder in sys.path}
+        self._entries: Dict[str, FrozenSet[Tuple[str, _State]]] = {}
+        self.widen()
+
+    def widen(self) -> None:
+        """Also to folders that imports have added to sys.path meanwhile."""
+        self._entries.update({path: self._entries_of(path) for path in sys.path if path not in self._entries})
 
     def changed(self) -> Optional[str]:
         """What is another now; None: nothing."""
@@ -111,12 +111,51 @@ class Installed:
 
     def _entries_of(self, folder: str) -> FrozenSet[Tuple[str, _State]]:
         """What there may take the place of one of these, adds folders to sys.path, or tells of a package."""
-        installed = tuple(end for end in _INSTALLED if end != _PATHS or folder not in self._named)
+        installed = tuple(end for end in _INSTALLED if end != _PATHS or folder in self._sites)
         return frozenset(
             (name, _state(os.path.join(folder, name)) if name.endswith(installed) else None)
             for name in _listed(folder)
             if name.endswith(installed) or name.partition(".")[0] in self._names
         )
+
+
+def _sites() -> Iterator[str]:
+    """Where Python itself looks for files that add folders."""
+    site = sys.modules.get("site")  # not there with -S
+    if site is not None:
+        yield from site.getsitepackages()
+        if site.ENABLE_USER_SITE:
+            yield site.getusersitepackages()
+
+
+class Edited:
+    """Modules that lie elsewhere than what is installed (in a project that is installed as it lies, in a folder or an
+    archive of PYTHONPATH), as they are when this is made: few, and people edit them.
+    """
+
+    def __init__(self, since: int) -> None:
+        """`since`: as in `Files`."""
+        paths = {*(path for path in _modules() if not _INSTALLED_CODE.search(path)), *_archives()}
+        self._states = {path: _state(path) for path in paths}
+        self._late = _late(self._states, since)
+
+    def changed(self) -> Optional[str]:
+        """What is another now; None: nothing."""
+        return self._late or _other(self._states)
+
+
+def _late(states: Mapping[str, _State], since: int) -> Optional[str]:
+    latest = time.time_ns() + _AHEAD_NS
+    for path, state in states.items():
+        # By the second time too: what a copy brings along from elsewhere has the first one of its original.
+        if state is not None and since - COARSE_NS <= max(state[2], state[3]) <= latest:
+            return f"{path} was changed while it was imported"
+    return None
+
+
+def _other(states: Mapping[str, _State]) -> Optional[str]:
+    found = next((path for path, state in states.items() if _state(path) != state), None)
+    return None if found is None else f"{found} has changed since it was imported"
 
 
 def _decides(folder: str, name: str) -> str:
@@ -150,6 +189,10 @@ def _modules() -> Iterator[str]:
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and os.path.isabs(file):
             yield file
+
+
+def _archives() -> Iterator[str]:
+    return filter(os.path.isfile, sys.path)
 
 
 def _libraries() -> Iterator[str]:
