@@ -106,6 +106,24 @@ def test_a_policy_of_the_peer_goes_where_it_reads_it() -> None:
     assert job["template"]["spec"]["restartPolicy"] == "Never"
 
 
+def test_each_fault_and_each_side_has_its_samples_and_starts_are_those_of_the_shipped_rendezvous() -> None:
+    code = (
+        "taken = iter(range(100))\n"
+        "kubeflow.installed = lambda api: ['manager:v1']\n"
+        "def one(api, side, fault, settings):\n"
+        "    assert (settings is None) == (side is kubeflow.OURS)\n"
+        "    number = next(taken)\n"
+        "    return 100.0 + number, float(number)\n"
+        "kubeflow.one = one\n"
+        "print(json.dumps([[each.name, each.samples, each.peer] for each in kubeflow.beside(None, 2)]))"
+    )
+    assert run(code) == [
+        ["beside_kubeflow.apply_to_first_step", [100, 104], [101, 105]],
+        ["beside_kubeflow.pod_deleted_to_next_step", [0, 4], [1, 5]],
+        ["beside_kubeflow.rank_killed_to_next_step", [2, 6], [3, 7]],
+    ]
+
+
 def test_where_the_peer_is_not_installed_the_reason_is_said_and_nothing_measured() -> None:
     done = ran(
         "from support.kube_proxy import Refused\n"
