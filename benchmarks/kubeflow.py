@@ -237,9 +237,9 @@ def beside(api: Proxy, rounds: int) -> list[Figure]:
     print(f"beside {', '.join(images)}", file=sys.stderr)
     starts: dict[tuple[str, str], list[float]] = {}
     again: dict[tuple[str, str], list[float]] = {}
-    for _ in range(rounds):
+    for number in range(rounds):
         for name, (fault, settings) in FAULTS.items():
-            for side in (OURS, PEER):
+            for side in (OURS, PEER) if number % 2 == 0 else (PEER, OURS):
                 first, after = one(api, side, fault, settings if side is PEER else None)
                 starts.setdefault((name, side.name), []).append(first)
                 again.setdefault((name, side.name), []).append(after)

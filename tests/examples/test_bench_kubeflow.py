@@ -106,7 +106,7 @@ def test_a_policy_of_the_peer_goes_where_it_reads_it() -> None:
     assert job["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_each_fault_and_each_side_has_its_samples_and_starts_are_those_of_the_shipped_rendezvous() -> None:
+def test_sides_begin_rounds_in_turn_and_starts_are_those_of_the_shipped_rendezvous() -> None:
     code = (
         "taken = iter(range(100))\n"
         "kubeflow.installed = lambda api: ['manager:v1']\n"
@@ -118,9 +118,9 @@ def test_each_fault_and_each_side_has_its_samples_and_starts_are_those_of_the_sh
         "print(json.dumps([[each.name, each.samples, each.peer] for each in kubeflow.beside(None, 2)]))"
     )
     assert run(code) == [
-        ["beside_kubeflow.apply_to_first_step", [100, 104], [101, 105]],
-        ["beside_kubeflow.pod_deleted_to_next_step", [0, 4], [1, 5]],
-        ["beside_kubeflow.rank_killed_to_next_step", [2, 6], [3, 7]],
+        ["beside_kubeflow.apply_to_first_step", [100, 105], [101, 104]],
+        ["beside_kubeflow.pod_deleted_to_next_step", [0, 5], [1, 4]],
+        ["beside_kubeflow.rank_killed_to_next_step", [2, 7], [3, 6]],
     ]
 
 
