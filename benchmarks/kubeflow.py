@@ -190,6 +190,14 @@ def delete(api: Proxy, side: Side, where: str) -> float:
     return at
 
 
+def _would_take(api: Proxy, where: str) -> bool:
+    try:
+        _post(api, f"{API}/namespaces/{where}/trainjobs?dryRun=All", train_job(where))
+    except Refused:
+        return False
+    return True
+
+
 Fault = Callable[[Proxy, Side, str], float]
 FAULTS: dict[str, tuple[Fault, Settings]] = {"pod_deleted": (delete, RECREATED), "rank_killed": (kill, IN_PLACE)}
 """With the settings under which Kubeflow Trainer is quickest after each."""
@@ -203,6 +211,7 @@ def one(api: Proxy, side: Side, fault: Fault, settings: Settings | None) -> tupl
         if settings is not None:
             document = runtime(api.request("GET", SHIPPED), where, settings)
             api.request("POST", f"{API}/namespaces/{where}/trainingruntimes", document)
+            e2e.eventually("the runtime is known to its webhook", lambda: _would_take(api, where))
         applied = time.time()
         side.start(api, where)
         first = side.next_step(where, applied)

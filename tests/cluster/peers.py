@@ -69,11 +69,9 @@ def _write(folder: Path) -> None:
     """Their manifests as they lie in their modules. Kubeflow Trainer's fetch those of JobSet from its release; here
     they are put where it has that address.
     """
-    shutil.copytree(module_folder(PEERS[_TRAINER]) / "manifests", folder / "manifests", copy_function=shutil.copyfile)
+    _copy(module_folder(PEERS[_TRAINER]) / "manifests", folder / "manifests")
     jobset = folder / "manifests/third-party/jobset"
-    shutil.copytree(module_folder(PEERS[_JOBSET]) / "config", jobset / "config", copy_function=shutil.copyfile)
-    for path in (folder / "manifests").rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    _copy(module_folder(PEERS[_JOBSET]) / "config", jobset / "config")
     (jobset / "kustomization.yaml").write_text(
         _kustomization(["config/default"], patches=[{"path": "patches/jobset_remove_namespace.yaml"}])
     )
@@ -83,6 +81,13 @@ def _write(folder: Path) -> None:
             patches=[_with_image(deployment, _tag(name)) for name, deployment in _DEPLOYMENTS.items()],
         )
     )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Go's module cache can only be read."""
+    shutil.copytree(source, target, copy_function=shutil.copyfile)
+    for path in (target, *target.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _with_image(deployment: str, image: str) -> dict[str, object]:
