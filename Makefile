@@ -15,7 +15,7 @@ unexport PYTHONPATH
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-k8s-peers bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -122,6 +122,9 @@ bench-spot: $(STAMP) ## What machines that come and go yield, elastic and at one
 
 bench-k8s: $(STAMP) ## The same on the cluster that KUBECONFIG names, with the operator installed
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.kubernetes
+
+bench-k8s-peers: $(STAMP) ## Put Kubeflow Trainer on the cluster of `make cluster`, to be measured beside by `make bench-k8s`
+	@$(CLUSTER) peers
 
 bench-scale: $(STAMP) ## The operator with 1,000 jobs and one of 5,000 workers, against their goals; BENCH_ARGS="--jobs 50 --large 200" for a quick look
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.scale $(BENCH_ARGS)

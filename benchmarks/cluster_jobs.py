@@ -25,6 +25,18 @@ WATCHED_S = 300
 """A watch ends by itself after this."""
 _SAID = re.compile(r"rank (\d+) attempt (\d+) (began|imported|joined|step \d+) at ([\d.]+)")
 _SAMPLE = re.compile(r"^([a-z_]+?)(?:_total)?(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_KILL = """
+import os, signal, time
+for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+    try:
+        words = open(f"/proc/{pid}/environ", "rb").read().split(b"\\0")
+    except OSError:
+        continue
+    if b"RANK=1" in words and any(word.startswith(b"MARK=") for word in words):
+        print(time.time())
+        os.kill(pid, signal.SIGKILL)
+        break
+"""
 
 
 @contextmanager
@@ -47,16 +59,37 @@ def training(name: str, where: str, workers: int = 2) -> dict[str, Any]:
     return document
 
 
-def said(name: str, where: str) -> dict[tuple[int, int, str], float]:
-    """(attempt, rank, what) -> when, from the logs of pods that are there."""
-    found = {}
-    for pod in e2e.pods(name, where):
+Said = dict[tuple[int, int, str], float]
+"""(attempt, rank, what) -> when."""
+
+
+def said(name: str, where: str) -> Said:
+    """From the logs of pods that are there."""
+    return said_in(e2e.pods(name, where), where)
+
+
+def said_in(pods: list[dict[str, Any]], where: str, container: str = contract.TRAINER_CONTAINER) -> Said:
+    """The same of these pods, whoever made them."""
+    found: Said = {}
+    for pod in pods:
         try:
-            text = e2e.logs(pod["metadata"]["name"], where)
+            text = e2e.logs(pod["metadata"]["name"], where, container)
         except e2e.KubectlError:
             continue  # not started yet, or on its way out
-        found |= {(int(attempt), int(rank), what): float(at) for rank, attempt, what, at in _SAID.findall(text)}
+        found |= parsed(text)
     return found
+
+
+def parsed(text: str) -> Said:
+    """What ranks have printed."""
+    return {(int(attempt), int(rank), what): float(at) for rank, attempt, what, at in _SAID.findall(text)}
+
+
+def kill_rank_1(
+    pod: str, where: str, container: str = contract.TRAINER_CONTAINER, mark: str = contract.ENV_AGENT_SOCKET
+) -> float:
+    """SIGKILL it inside its pod; returns when. `mark`: a variable that ranks have and their launcher has not."""
+    return float(e2e.in_pod(pod, where, "python", "-c", _KILL.replace("MARK", mark), container=container))
 
 
 def first_step(name: str, where: str, attempt: int) -> float:

@@ -14,7 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from benchmarks.cluster_jobs import Leader, Watch, first_step, namespace, pod_marks, pods_path, said, training
+from benchmarks import kubeflow
+from benchmarks.cluster_jobs import (
+    Leader,
+    Watch,
+    first_step,
+    kill_rank_1,
+    namespace,
+    pod_marks,
+    pods_path,
+    said,
+    training,
+)
 from benchmarks.figures import Figure
 from benchmarks.measuring import arguments, measure
 from support import e2e, gated
@@ -40,19 +51,6 @@ SETTLE_S = 15.0
 SETTLE_WINDOWS = 12
 POD_EVENTS = 400
 MANY = 200
-
-_KILL = """
-import os, signal, time
-for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
-    try:
-        words = open(f"/proc/{pid}/environ", "rb").read().split(b"\\0")
-    except OSError:
-        continue
-    if b"RANK=1" in words and any(word.startswith(b"TRAINJOB_AGENT_SOCKET=") for word in words):
-        print(time.time())
-        os.kill(pid, signal.SIGKILL)
-        break
-"""
 
 
 # --- One job ----------------------------------------------------------------------------------------------------------
@@ -94,7 +92,7 @@ def recovery(api: Proxy, rounds: int) -> list[Figure]:
         api.request("POST", jobs(where), _without_limit(training("steps", where)))
         first_step("steps", where, 1)
         for number in range(rounds):
-            killed = float(e2e.in_pod(_second_worker(where), where, "python", "-c", _KILL))
+            killed = kill_rank_1(_second_worker(where), where)
             kills.append(first_step("steps", where, 2 + 2 * number) - killed)
             deleted = time.time()
             api.request("DELETE", f"{pods_path(where)}/{_second_worker(where)}")
@@ -270,6 +268,7 @@ def _cpu_share(leader: Leader, seconds: float) -> float:
 MEASUREMENTS: dict[str, Callable[[Proxy, int], list[Figure]]] = {
     "start": start,
     "recovery": recovery,
+    "kubeflow": kubeflow.beside,
     "writes": writes,
     "many-pods": many_pods,
     "pod-events": pod_events,

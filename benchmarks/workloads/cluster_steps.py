@@ -1,6 +1,9 @@
 """A tiny DDP loop for a cluster: says on standard output when it got where, in seconds since the epoch.
 
 rank 0 attempt 1 began|imported|joined at T      rank 0 attempt 1 step 3 at T
+
+Under another launcher it joins as torch has it and reports nothing; a process' beginning in milliseconds stands for the
+attempt then.
 """
 
 import time
@@ -13,18 +16,24 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-import trainjob  # noqa: E402
+OURS = "TRAINJOB_ATTEMPT" in os.environ
+if OURS:
+    import trainjob
 
 IMPORTED = time.time()
+ATTEMPT = os.environ["TRAINJOB_ATTEMPT"] if OURS else round(1000 * BEGAN)
 
 
 def say(what: str, at: float) -> None:
-    print(f"rank {os.environ['RANK']} attempt {os.environ['TRAINJOB_ATTEMPT']} {what} at {at:.3f}", flush=True)
+    print(f"rank {os.environ['RANK']} attempt {ATTEMPT} {what} at {at:.3f}", flush=True)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    trainjob.init_process_group()
+    if OURS:
+        trainjob.init_process_group()
+    else:
+        torch.distributed.init_process_group("gloo")
     joined = time.time()
     for what, at in (("began", BEGAN), ("imported", IMPORTED), ("joined", joined)):
         say(what, at)
@@ -35,7 +44,8 @@ def main() -> None:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
-        trainjob.report({"step": step}, step=step)
+        if OURS:
+            trainjob.report({"step": step}, step=step)
         say(f"step {step}", time.time())
         time.sleep(0.2)
 

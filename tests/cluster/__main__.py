@@ -1,5 +1,5 @@
-"""`python -m cluster up|down|check|binaries|prepare|images|kubeconfig|load|status|push|test`: the test cluster from the
-command line (`make cluster` and its kin).
+"""`python -m cluster up|down|check|binaries|prepare|images|kubeconfig|load|peers|status|push|test`: the test cluster from
+the command line (`make cluster` and its kin).
 
 Knows the order of the steps and prints results; the steps are in the other modules.
 """
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from cluster import ahead, images, kind, places, preflight
+from cluster import ahead, images, kind, peers, places, preflight
 from cluster import engine as engines
 from cluster.binaries import BuildError
 from cluster.course import Course
@@ -149,6 +149,7 @@ def main() -> int:
             "images",
             "kubeconfig",
             "load",
+            "peers",
             "status",
             "push",
             "test",
@@ -204,6 +205,8 @@ def _change(arguments: argparse.Namespace) -> None:
         ahead.prepare()
     elif arguments.command == "down":
         down()
+    elif arguments.command == "peers":
+        peers.install(engines.ensure())
     elif arguments.command == "push":
         engine = engines.find()
         for name in images.push(arguments.registry, arguments.tag, public=engine is not None and has_registry(engine)):

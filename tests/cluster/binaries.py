@@ -63,6 +63,13 @@ TOOLS = {
     "coredns": Tool("github.com/coredns/coredns", "github.com/coredns/coredns", "v1.15.0"),
     "versitygw": Tool("github.com/versity/versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
 }
+PEERS = {
+    "jobset": Tool("sigs.k8s.io/jobset", "sigs.k8s.io/jobset", "v0.12.0"),
+    "trainer-controller-manager": Tool(
+        "github.com/kubeflow/trainer/v2", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", "v2.3.0"
+    ),
+}
+"""What the project is measured beside: each with the modules that its own release was built with."""
 
 
 def cache_folder() -> Path:
@@ -78,6 +85,9 @@ def binary(name: str) -> Path:
     if name in TOOLS:
         tool = TOOLS[name]
         return _kept(f"{name}-{tool.version}", repr(tool), lambda folder: _install(tool, folder / name)) / name
+    if name in PEERS:
+        peer = PEERS[name]
+        return _kept(f"{name}-{peer.version}", repr(peer), lambda folder: _build_released(peer, folder / name)) / name
     if name == "kubectl":
         return _kept(f"kubectl-{KUBERNETES}", KUBERNETES, lambda folder: _build_kubernetes(("kubectl",), folder)) / name
     if name in _KUBERNETES_COMMANDS[:2]:
@@ -167,6 +177,13 @@ def _install(tool: Tool, path: Path) -> None:
     with tempfile.TemporaryDirectory() as gobin:
         _go(["install", "-trimpath", "-ldflags=-s -w", f"{tool.package}@{tool.version}"], Path(gobin), GOBIN=gobin)
         shutil.move(str(Path(gobin) / tool.package.rsplit("/", 1)[-1]), path)
+
+
+def _build_released(tool: Tool, path: Path) -> None:
+    """In the module's own folder, so that its go.mod and go.sum decide what goes in, replacements included."""
+    package = f".{tool.package.removeprefix(tool.module)}"
+    words = ["build", "-trimpath", "-ldflags=-s -w", "-o", str(path), package]
+    _go(words, module_folder(tool), GOFLAGS="-mod=readonly -buildvcs=false")
 
 
 def _build_etcd(folder: Path) -> None:

@@ -123,7 +123,7 @@ def create_namespace(test: str) -> str:
 def delete_namespace(name: str) -> None:
     """Its jobs first, so that nothing is made anew while it goes."""
     try:
-        kubectl("delete", contract.PLURAL, "--all", "-n", name, "--wait=false")
+        kubectl("delete", f"{contract.PLURAL}.{contract.GROUP}", "--all", "-n", name, "--wait=false")
     except KubectlError:
         pass
     kubectl("delete", "namespace", name, "--wait=false")
