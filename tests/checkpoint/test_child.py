@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -111,18 +112,26 @@ def share_fields(job: Job, note: ReleaseNote, rank: int, staged: Path) -> dict[s
     return {"checkpoint": str(note.id), "rank": rank, "staged": str(staged), **note.share_of(rank)}
 
 
-def blocked_share(job: Job, child: Child, tmp_path: Path, id_: str) -> tuple[int, Path, ReleaseNote]:
-    """A share that stands still until the test opens its pipe: no timing needed."""
+def blocked_share(job: Job, child: Child, tmp_path: Path, id_: str) -> tuple[int, BinaryIO, ReleaseNote]:
+    """A share that is under way, and stands still until the test closes the pipe that it reads: no timing needed."""
     folder = write_tree(tmp_path / f"blocked {id_}", {})
     folder.mkdir()
     os.mkfifo(folder / "m")
     note = note_of(id_, {"m": (0, 0)})
-    return child.ask("share", **share_fields(job, note, 0, folder)), folder / "m", note
+    number = child.ask("share", **share_fields(job, note, 0, folder))
+    return number, when_read(folder / "m"), note
 
 
-def unblock(pipe: Path) -> None:
-    with open(pipe, "wb"):
-        pass
+def when_read(pipe: Path) -> BinaryIO:
+    """The end to write to, once somebody has opened the other one."""
+    deadline = time.monotonic() + HANG_S
+    while True:
+        try:
+            return os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb")
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def test_a_checkpoint_from_settle_to_restore(any_store: Store, any_child: Child, tmp_path: Path) -> None:
@@ -207,7 +216,7 @@ def test_a_share_that_stands_still_holds_up_nothing_else(job: Job, child: Child,
     child.do("retain", run=1, keep=1, protect=["1-1-2"])
     assert child.do("commit", note=note.to_json(), nonce="n")["missing"] == [0]
     assert not [m for m in child.said if m["id"] == number and "ok" in m]
-    unblock(pipe)
+    pipe.close()
     assert child.reply(number)["ok"]
     assert child.do("commit", note=note.to_json(), nonce="n")["committed"]
 
@@ -235,7 +244,7 @@ def test_at_the_end_of_stdin_the_operation_in_flight_is_finished(job: Job, child
     child.process.stdin.close()
     with pytest.raises(subprocess.TimeoutExpired):
         child.process.wait(timeout=0.2)
-    unblock(pipe)
+    pipe.close()
     assert child.process.wait(timeout=HANG_S) == 0
     assert (job.path(str(note.id)) / ".trainjob/rank-0.json").exists()
     assert (job.folder / "runs/1.end.json").exists(), "small operations that wait are done"
@@ -248,7 +257,7 @@ def test_an_agent_that_is_gone_does_not_stop_what_is_in_flight(job: Job, child: 
     assert child.process.stdout is not None and child.process.stdin is not None
     child.process.stdout.close()
     child.process.stdin.close()
-    unblock(pipe)
+    pipe.close()
     assert child.process.wait(timeout=HANG_S) == 0
     assert (job.path(str(note.id)) / ".trainjob/rank-0.json").exists()
 
