@@ -155,6 +155,21 @@ MUTANTS = (
         "tests/checkpoint/test_s3_strange_replies.py::test_what_others_say_in_the_stores_place_changes_no_answer",
     ),
     Mutant(
+        "whoever says that it is done has removed what was there",
+        FOLDER + "**/s3/genuine.py",
+        "    _refuse_status(status, NOTHING_LEFT)\n",
+        "    return\n",
+        "tests/checkpoint/test_s3_strange_replies.py::test_what_others_say_in_the_stores_place_changes_no_answer",
+    ),
+    Mutant(
+        "a store that says no more than that it is done is not believed",
+        FOLDER + "**/s3/genuine.py",
+        "    if status == DONE:\n",
+        "    if False:\n",
+        "tests/checkpoint/test_s3_strange_replies.py::"
+        "test_a_store_that_says_no_more_than_that_it_is_done_is_believed_once_what_it_removed_is_gone",
+    ),
+    Mutant(
         "uploads of other jobs are aborted",
         FOLDER + "**/s3/store.py",
         '                if row["Key"].startswith(below):',

@@ -123,8 +123,22 @@ MUTANTS = (
     Mutant(
         "a fork that waits has what was imported before a package was installed anew",
         "worker-image/trainjob/session/warm/becoming.py",
-        "    why = hidden or ahead.installed.changed()\n",
-        "    why = hidden\n",
+        "    why = hidden or ahead.changed()\n",
+        "    why = hidden or ahead.edited.changed()\n",
         "tests/session/test_warm.py::test_what_was_installed_anew_is_not_what_was_imported_ahead",
+    ),
+    Mutant(
+        "a module outside site-packages stays as it was imported ahead",
+        "worker-image/trainjob/session/warm/becoming.py",
+        "        return self.installed.changed() or self.edited.changed()\n",
+        "        return self.installed.changed()\n",
+        "tests/session/test_warm.py::test_a_module_that_was_edited_is_imported_anew",
+    ),
+    Mutant(
+        "a library that seeds random numbers is imported ahead",
+        FITNESS,
+        "    if seeded is not None:\n",
+        "    if False:\n",
+        UNFIT,
     ),
 )
