@@ -24,6 +24,7 @@ from support.fake_agent import FakeAgent
 from support.patience import HANG_S
 from support.warm_ranks import Runs, run_plain, run_warm
 from trainjob.agent.processes import rank_command
+from trainjob.agent.warm.making import DEATHS
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -344,6 +345,16 @@ def test_however_often_something_is_installed_another_parent_is_made(tmp_path: P
         ["train.py"], tmp_path / "scripts", preload=["ahead"], extra={"PYTHONPATH": path}, rounds=7, then=installs
     )
     assert runs.ranks[-1].out == "True\n", runs.said
+
+
+def test_what_changes_each_time_it_is_imported_is_not_imported_ahead_for_ever(tmp_path: Path) -> None:
+    """As a project that is built anew at its import."""
+    text = "import os\nos.utime(__file__)\nwith open(f'{os.path.dirname(__file__)}/imports', 'a') as file:\n"
+    extra = _libraries(tmp_path, {"ahead.py": f"{text}    file.write('x')\n"})
+    _write(tmp_path / "scripts", "print('ran')\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=4)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", False)] * 4
+    assert len((tmp_path / "libraries" / "imports").read_text()) == DEATHS, runs.said
 
 
 def test_what_is_not_installed_is_said(tmp_path: Path) -> None:

@@ -135,6 +135,13 @@ MUTANTS = (
         "tests/session/test_warm.py::test_a_module_that_was_edited_is_imported_anew",
     ),
     Mutant(
+        "what changes each time it is imported is imported ahead for ever",
+        "worker-image/trainjob/agent/warm/parent.py",
+        "word.again and self._has_forked, ",
+        "word.again, ",
+        "tests/session/test_warm.py::test_what_changes_each_time_it_is_imported_is_not_imported_ahead_for_ever",
+    ),
+    Mutant(
         "a library that seeds random numbers is imported ahead",
         FITNESS,
         "    if seeded is not None:\n",

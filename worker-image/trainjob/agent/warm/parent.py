@@ -56,7 +56,10 @@ class WarmParent:
         self.refused = False
         """That is its own word: another would say the same."""
         self.outdated = False
-        """Something was installed since it imported: another has that."""
+        """Something was installed or edited since it was forked: another has that. (Of what its own imports have
+        changed another would say the same.)
+        """
+        self._has_forked = False
         self.package = ""
         """Of those learned, which is to blame for that."""
         self.starved: Optional[str] = None
@@ -139,7 +142,12 @@ class WarmParent:
             except OSError:
                 ours.close()
                 return None
-        return Gate(self._reaper, ours, self._say)
+        gate = Gate(self._reaper, ours, self._say)
+        gate.waits.add_done_callback(self._forked)
+        return gate
+
+    def _forked(self, stands: asyncio.Future[bool]) -> None:
+        self._has_forked = self._has_forked or (not stands.cancelled() and stands.result())
 
     def close(self) -> None:
         """It ends by itself once we are gone; while it imports, it is killed."""
@@ -159,7 +167,7 @@ class WarmParent:
             if not self.ready.done():
                 self.ready.set_result(True)
         elif isinstance(word, Refused):
-            self.refused, self.outdated, self.package = not word.again, word.again, word.package
+            self.refused, self.outdated, self.package = not word.again, word.again and self._has_forked, word.package
             self._lose(word.why)
 
     def _lose(self, why: Optional[str]) -> None:
