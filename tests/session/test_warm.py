@@ -169,6 +169,35 @@ def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     assert len(drawn) == len(set(drawn)) == 4 * 5
 
 
+def test_generators_that_a_library_makes_for_itself_are_each_ranks_own(tmp_path: Path) -> None:
+    """As MONAI's transforms have one. Those with a seed go on as in a plain rank."""
+    library = """
+        import copy, random, numpy.random as of_numpy
+        class Transform:
+            own = of_numpy.RandomState()
+        python, generator = random.Random(), of_numpy.default_rng()
+        seeded = [of_numpy.RandomState(5), of_numpy.default_rng(2**127 + 1), copy.copy(random.Random(5))]
+        """
+    extra = _libraries(tmp_path, {"ahead.py": textwrap.dedent(library)})
+    _write(
+        tmp_path / "scripts",
+        """
+        import ahead
+        state, large, copied = ahead.seeded
+        print(state.rand(), large.random(), copied.random())
+        print(ahead.Transform.own.rand(), ahead.python.random())
+        print(ahead.generator.random(), ahead.generator.spawn(1)[0].random())
+        """,
+    )
+    plain = run_plain(["train.py"], tmp_path / "scripts", extra=extra)
+    warm = run_warm(["train.py"], tmp_path / "scripts", ranks=[{}, {}], rounds=2, preload=["ahead"], extra=extra)
+    assert [each.warm for each in warm.ranks] == [True] * 4, warm.said
+    (seeded, *_), *all_drawn = [each.out.splitlines() for each in (*plain.ranks, *warm.ranks)]
+    assert {first for first, *_ in all_drawn} == {seeded}
+    drawn = [number for _, *lines in all_drawn for line in lines for number in line.split()]
+    assert len(drawn) == len(set(drawn)) == 4 * 4
+
+
 def test_objects_of_the_scripts_own_classes_come_back_from_spawned_processes(tmp_path: Path) -> None:
     _write(
         tmp_path,

@@ -28,7 +28,7 @@ from typing import (
 )
 
 from trainjob.session import imported
-from trainjob.session.warm import offsets, places, title, unchanged
+from trainjob.session.warm import generators, offsets, places, title, unchanged
 from trainjob.session.warm.birth import Birth
 from trainjob_api import first_path
 from trainjob_api.warm_messages import ENV_ROOM, FROM_GATE, Order, Plain, packet
@@ -49,6 +49,7 @@ class Ahead(NamedTuple):
     """What they have put in front of sys.path."""
     installed: unchanged.Installed
     edited: unchanged.Edited
+    unseeded: generators.Unseeded
     birth: Birth
 
     def changed(self) -> Optional[str]:
@@ -113,12 +114,13 @@ def _change(environ: Mapping[str, Tuple[Optional[str], Optional[str]]]) -> None:
             os.environ[name] = after
 
 
-def renew() -> None:
+def renew(ahead: Ahead) -> None:
     """What a process has for itself, and a fork has of its parent. At the gate, which is long before the order. Raises
     OSError.
     """
     offsets.have_own()
     _forget()
+    ahead.unseeded.renew()
     _reseed()
     imported.ahead = frozenset(sys.modules)
 

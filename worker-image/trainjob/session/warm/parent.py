@@ -16,7 +16,7 @@ import warnings
 from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
-from trainjob.session.warm import becoming, fitness, gate, learned, memory, preload, unchanged
+from trainjob.session.warm import becoming, fitness, gate, generators, learned, memory, preload, unchanged
 from trainjob.session.warm.birth import Birth
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
@@ -87,11 +87,11 @@ def settle(*, first_to_go: bool) -> None:
 
 def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
-    before, environ, brought = fitness.Before(), dict(os.environ), []
+    before, environ, brought, unseeded = fitness.Before(), dict(os.environ), [], generators.Unseeded()
     # As it is now: what is installed while this imports may be there in part.
     installed, since, path = unchanged.Installed(), time.time_ns(), list(sys.path)
     try:
-        with before.acts.watched():
+        with before.acts.watched(), unseeded.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
             preload.bring(preload.OURS, wishes.folder, optional=False)
             if wishes.learned:
@@ -105,13 +105,14 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
         fitness.undo(before)
         raise error if isinstance(error, learned.Unfit) else learned.Unfit("", str(error)) from None
     short_exit.undo_nothing()
+    unseeded.find()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.
     gc.freeze()
     installed.widen()
     edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
     front = tuple(itertools.takewhile(lambda each: each not in path, sys.path))
-    ahead = becoming.Ahead(own, becoming.changes(environ), front, installed, edited, birth)
+    ahead = becoming.Ahead(own, becoming.changes(environ), front, installed, edited, unseeded, birth)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
 
 
@@ -131,7 +132,7 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         if _forked():
             line.close()
             try:
-                becoming.renew()
+                becoming.renew(grown.ahead)
             except OSError:
                 os._exit(1)  # its rank starts plainly
             order, output = gate.wait(own, agent)
