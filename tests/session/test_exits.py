@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import importlib
 import multiprocessing.util
+import os
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +65,21 @@ def taken_away(tmp: Path, text: str) -> str | None:
         "folder = tempfile.mkdtemp()\nclean = lambda: os.rmdir(folder)\n@atexit.register\ndef end(): clean()",
         "folder = tempfile.mkdtemp()\ndef end(*, of=folder): os.rmdir(of)\natexit.register(end)",
         "from multiprocessing import util\nutil.get_temp_dir()",
+        "class Cache:\n    kept = tempfile.mkdtemp()\n    @classmethod\n    def clean(cls): shutil.rmtree(cls.kept)\n"
+        "atexit.register(Cache.clean)",
+        "class Cache:\n    one = None\n    def __init__(self): self.kept = tempfile.mkdtemp()\n"
+        "Cache.one = Cache()\natexit.register(lambda: shutil.rmtree(Cache.one.kept))",
+        "class Cache:\n    __slots__ = ('kept', 'empty')\n    def __init__(self): self.kept = tempfile.mkdtemp()\n"
+        "    def clean(self): shutil.rmtree(self.kept)\natexit.register(Cache().clean)",
+        "import types\nsettings = types.ModuleType('own.settings')\nsettings.folder = tempfile.mkdtemp()\n"
+        "atexit.register(lambda: shutil.rmtree(settings.folder))",
+        "import contextlib\nstack = contextlib.ExitStack()\nstack.callback(shutil.rmtree, tempfile.mkdtemp())\n"
+        "atexit.register(stack.close)",
+        "import contextlib\n@contextlib.contextmanager\ndef own():\n    folder = tempfile.mkdtemp()\n    yield folder\n"
+        "    shutil.rmtree(folder)\nstack = contextlib.ExitStack()\nstack.enter_context(own())\n"
+        "atexit.register(stack.close)",
+        "folders = [f'/none/{number}' for number in range(20)] + [tempfile.mkdtemp()]\n"
+        "atexit.register(lambda: [shutil.rmtree(each, True) for each in folders])",
     ],
 )
 def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
@@ -79,8 +96,17 @@ def test_what_goes_at_exit_is_seen(tmp: Path, text: str) -> None:
         "class Odd:\n    def __getattribute__(self, name): 1 / 0\n    def __eq__(self, other): 1 / 0\n"
         "    def __hash__(self): 1 / 0\n    def __call__(self): pass\nodd = Odd()\natexit.register(odd)\n"
         "atexit.register(lambda: odd)",
+        "for name in ('one', 'two'): os.mkdir(os.path.join(tempfile.gettempdir(), name))\n"
+        "class Own:\n    __slots__ = ('empty',)\n    folder = property(lambda self: 1 / 0)\n    def clean(self): self.folder\n"
+        "atexit.register(Own().clean)",
     ],
-    ids=["a cache that stays", "one that is gone", "another path", "an object that answers nobody"],
+    ids=[
+        "a cache that stays",
+        "one that is gone",
+        "another path",
+        "an object that answers nobody",
+        "one without a path",
+    ],
 )
 def test_what_stays_or_is_gone_is_nobodys_business(tmp: Path, text: str) -> None:
     assert taken_away(tmp, text) is None
@@ -110,12 +136,52 @@ def test_where_nothing_is_registered_no_folder_is_needed(tmp: Path, monkeypatch:
     [
         "folder = tempfile.TemporaryDirectory(dir=elsewhere)",
         "folder = os.path.join(elsewhere, 'own')\nos.mkdir(folder)\natexit.register(shutil.rmtree, folder, True)",
+        "folder = os.path.join(elsewhere, 'own')\nos.mkdir(folder)\n@atexit.register\ndef clean(): shutil.rmtree(folder)",
+        "folder = os.path.join(elsewhere, 'own')\nos.mkdir(folder)\n"
+        "atexit.register(functools.partial(shutil.rmtree, folder))",
+        "import pathlib\nfile = pathlib.Path(elsewhere, 'own')\nfile.touch()\natexit.register(file.unlink)",
     ],
 )
 def test_what_surely_goes_is_seen_wherever_it_lies(tmp: Path, text: str) -> None:
     (tmp.parent / "cache").mkdir()
     found = taken_away(tmp, f"elsewhere = {str(tmp.parent / 'cache')!r}\n{text}")
     assert found is not None and [found] == list(map(str, (tmp.parent / "cache").iterdir()))
+
+
+def test_what_goes_from_the_working_folder_is_seen(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp.parent)
+    assert taken_away(tmp, "open('lock', 'x').close()\natexit.register(os.remove, 'lock')") == "lock"
+
+
+def test_an_older_folder_is_none_that_was_made(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who makes something in it gives it a new time; a plain rank takes it away, too."""
+    (tmp / "older" / "inside").mkdir(parents=True)
+    made = (tmp / "older" / "inside").lstat().st_ctime_ns
+    monkeypatch.setattr(exits, "COARSE_NS", -1)
+    text = f"folder = {str(tmp / 'older')!r}\nos.mkdir(folder + '/new')\natexit.register(lambda: shutil.rmtree(folder))"
+    with monkeypatch.context() as patched:
+        patched.setattr(exits.time, "time_ns", lambda: made)
+        assert taken_away(tmp, text) is None
+
+
+class _WholeSeconds:
+    """Of an entry, as a file system has it that knows no parts of them."""
+
+    def __init__(self, found: os.stat_result) -> None:
+        self._found = found
+        self.st_ctime_ns = found.st_ctime_ns // 10**9 * 10**9
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._found, name)
+
+
+def test_a_folder_on_a_file_system_of_whole_seconds_is_seen(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Lustre: what was made after this began has a time from before."""
+    plain, now = os.lstat, time.time_ns()
+    monkeypatch.setattr(os, "lstat", lambda path, **more: _WholeSeconds(plain(path, **more)))
+    with monkeypatch.context() as patched:
+        patched.setattr(exits.time, "time_ns", lambda: now - now % 10**9 + 600 * 10**6)
+        assert taken_away(tmp, "atexit.register(shutil.rmtree, tempfile.mkdtemp())") is not None
 
 
 def test_of_what_is_registered_later_nothing_is_kept(tmp: Path) -> None:
@@ -142,3 +208,21 @@ def test_a_process_that_is_of_no_use_leaves_no_folder(tmp: Path) -> None:
     acts.undo()
     assert [str(each) for each in tmp.iterdir()] == [before.name]
     before.cleanup()
+
+
+def test_a_process_that_is_of_no_use_takes_nothing_older_away(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a rank that trains meanwhile, say, which has imported the same."""
+    (tmp / "shared").mkdir()
+    made = (tmp / "shared").lstat().st_ctime_ns
+    monkeypatch.setattr(exits, "COARSE_NS", -1)
+    (tmp.parent / "libraries" / "own.py").write_text(
+        f"import atexit, os, shutil\nfolder = {str(tmp / 'shared')!r}\nos.makedirs(folder, exist_ok=True)\n"
+        "atexit.register(shutil.rmtree, folder)\n"
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(exits.time, "time_ns", lambda: made)
+        acts = exits.Acts()
+    with acts.watched():
+        importlib.import_module("own")
+    acts.undo()
+    assert (tmp / "shared").is_dir()

@@ -92,8 +92,16 @@ def undo_nothing() -> None:
     _acts_ahead = last_acts.is_any_left(gc.get_objects(), below=_PACKAGE)  # what this process is amid of ends before
     for each in list(getattr(weakref.finalize, "_registry", ())):
         found = each.peek()
-        if found is not None and (found[1].__module__, found[1].__qualname__) == ("torch.library", "_del_library"):
+        if found is not None and takes_operators(found[1]):
             each.atexit = False
+
+
+def takes_operators(call: Any) -> bool:
+    """Whether this takes torch's operators away, and nothing else: there are hundreds."""
+    return type(call) is types.FunctionType and (call.__module__, call.__qualname__) == (
+        "torch.library",
+        "_del_library",
+    )
 
 
 def with_code(code: int) -> None:

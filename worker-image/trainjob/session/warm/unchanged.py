@@ -26,7 +26,8 @@ _INSTALLED = (_PATHS, ".dist-info", ".egg-info", ".egg-link")
 _INSTALLED_CODE = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+)?/")
 COARSE_NS = 50_000_000
 """The clock of a file system may be so far behind that of `time`."""
-_AHEAD_NS = 3600 * 10**9
+_SECOND = 10**9
+_AHEAD_NS = 3600 * _SECOND
 """So far ahead may be the clock of a machine that serves files: a time beyond that says nothing."""
 _MAPS = "/proc/self/maps"
 
@@ -144,11 +145,16 @@ class Edited:
         return self._late or _other(self._states)
 
 
+def latest(time_ns: int) -> int:
+    """The last moment that a file's time may mean: some file systems (Lustre, ext3) know whole seconds alone."""
+    return time_ns if time_ns % _SECOND else time_ns + _SECOND - 1
+
+
 def _late(states: Mapping[str, _State], since: int) -> Optional[str]:
-    latest = time.time_ns() + _AHEAD_NS
+    until = time.time_ns() + _AHEAD_NS
     for path, state in states.items():
         # By the second time too: what a copy brings along from elsewhere has the first one of its original.
-        if state is not None and since - COARSE_NS <= max(state[2], state[3]) <= latest:
+        if state is not None and since - COARSE_NS <= latest(max(state[2], state[3])) <= until:
             return f"{path} was changed while it was imported"
     return None
 
