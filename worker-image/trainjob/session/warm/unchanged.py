@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from importlib.abc import MetaPathFinder
-from typing import Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
@@ -136,7 +136,7 @@ class Edited:
 
     def __init__(self, since: int) -> None:
         """`since`: as in `Files`."""
-        paths = {*(path for path in _modules() if not _INSTALLED_CODE.search(path)), *_archives()}
+        paths = {*_elsewhere(_modules()), *_archives()}
         self._states = {path: _state(path) for path in paths}
         self._late = _late(self._states, since)
 
@@ -197,8 +197,25 @@ def _modules() -> Iterator[str]:
             yield file
 
 
+def _elsewhere(paths: Iterable[str]) -> Iterator[str]:
+    """Those that do not lie where packages are installed, though a link may be there that leads to them."""
+    folders: Dict[str, str] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        real = os.path.realpath(path) if os.path.islink(path) else os.path.join(folders[folder], name)
+        if not (_INSTALLED_CODE.search(path) and _INSTALLED_CODE.search(real)):
+            yield path
+
+
 def _archives() -> Iterator[str]:
-    return filter(os.path.isfile, sys.path)
+    """Also those of which a folder inside is in sys.path."""
+    for path in sys.path:
+        while path and not os.path.exists(path):
+            path = os.path.dirname(path)
+        if os.path.isfile(path):
+            yield path
 
 
 def _libraries() -> Iterator[str]:
