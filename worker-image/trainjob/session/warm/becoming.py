@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import threading
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, all_suffixes
 from typing import (
     AbstractSet,
     Container,
@@ -149,11 +149,16 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
 def _modules(folder: str, names: Container[str]) -> Iterator[Tuple[str, str]]:
     """Those of a folder that have one of these names, with their paths."""
     for entry in _entries(folder):
-        name, dot, _ = entry.partition(".")
+        name, dot, end = entry.partition(".")
         if name not in names:
             continue
         path = os.path.join(folder, entry)
-        if entry.endswith((".py", ".so")) if dot else os.path.exists(os.path.join(path, "__init__.py")):
+        ends = all_suffixes()
+        if (
+            f"{dot}{end}" in ends
+            if dot
+            else any(os.path.exists(os.path.join(path, f"__init__{each}")) for each in ends)
+        ):
             yield name, path
 
 
