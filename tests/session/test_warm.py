@@ -448,6 +448,25 @@ def test_folders_that_a_library_puts_in_front_of_sys_path_are_in_front(tmp_path:
     assert "the library" in plain.ranks[0].out
 
 
+@pytest.mark.parametrize("command", [["train.py"], ["-m", "train"]])
+def test_so_are_folders_that_are_there_already_and_those_behind_a_scripts_own(
+    tmp_path: Path, command: list[str]
+) -> None:
+    """As libraries have it that put their own folder in front, or one behind the script's."""
+    text = "import os, sys\nhere = os.path.dirname(__file__)\nsys.path.insert(0, here)\nsys.path.insert(2, here + '/two')\n"
+    files = {"ahead.py": text, "found.py": "place = 'the library'\n", "two/other.py": "place = 'of the library'\n"}
+    extra = _libraries(tmp_path, {**files, "other.py": "place = 'of another'\n"})
+    (tmp_path / "scripts" / "found.py").write_text("place = 'the script'\n")
+    _write(
+        tmp_path / "scripts", "import ahead, found, other, sys\nprint(found.place, other.place, *sys.path, sep='\\n')\n"
+    )
+    plain = run_plain(command, tmp_path / "scripts", extra=extra)
+    warm = run_warm(command, tmp_path / "scripts", preload=["ahead"], extra=extra)
+    assert warm.ranks[0].warm, warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out
+    assert plain.ranks[0].out.startswith("the library\n")
+
+
 def test_modules_that_answer_as_they_like_are_not_asked(tmp_path: Path) -> None:
     """Nor is a standard stream taken for one."""
     text = (

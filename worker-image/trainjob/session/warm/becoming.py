@@ -46,7 +46,7 @@ class Ahead(NamedTuple):
     environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
     """Variables that modules have set, changed or taken away: what was there before, and after."""
     front: Sequence[str]
-    """What they have put in front of sys.path."""
+    """What they have put in front of a script's own folder in sys.path."""
     installed: unchanged.Installed
     edited: unchanged.Edited
     unseeded: generators.Unseeded

@@ -7,7 +7,6 @@ the thread that made it, and what others held (a lock, a pool) would be held for
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import socket
 import sys
@@ -30,6 +29,9 @@ from trainjob_api.warm_messages import (
     packet,
     parse,
 )
+
+_OF_SCRIPT = os.path.join(os.devnull, "script")
+"""Has the place of a script's own folder in sys.path, in which there is nothing yet."""
 
 
 def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[str]:
@@ -89,7 +91,8 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
     before, environ, brought, unseeded = fitness.Before(), dict(os.environ), [], generators.Unseeded()
     # As it is now: what is installed while this imports may be there in part.
-    installed, since, path = unchanged.Installed(), time.time_ns(), list(sys.path)
+    installed, since = unchanged.Installed(), time.time_ns()
+    sys.path.insert(0, _OF_SCRIPT)
     try:
         with before.acts.watched(), unseeded.watched():
             missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
@@ -111,9 +114,17 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     gc.freeze()
     installed.widen()
     edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
-    front = tuple(itertools.takewhile(lambda each: each not in path, sys.path))
-    ahead = becoming.Ahead(own, becoming.changes(environ), front, installed, edited, unseeded, birth)
+    ahead = becoming.Ahead(own, becoming.changes(environ), _front(), installed, edited, unseeded, birth)
     return Grown(ahead, tuple(missing), module_names.text_of(brought))
+
+
+def _front() -> Tuple[str, ...]:
+    """What imports have put in front of a script's own folder, which has no place from now on."""
+    if _OF_SCRIPT not in sys.path:
+        return ()
+    front = tuple(sys.path[: sys.path.index(_OF_SCRIPT)])
+    sys.path.remove(_OF_SCRIPT)
+    return front
 
 
 def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]) -> Sequence[str]:
