@@ -404,6 +404,29 @@ def test_a_module_beside_the_script_is_the_one_that_is_imported(tmp_path: Path, 
     assert "decimal" in runs.said[0] and "takes the place" in runs.said[0]
 
 
+@pytest.mark.parametrize("beside", ["faster.py", "faster/__init__.py", "fast.py"])
+def test_a_module_beside_the_script_that_a_library_does_without_elsewhere(tmp_path: Path, beside: str) -> None:
+    """It is there as the library is imported in a plain rank, and uses it then."""
+    text = "import importlib.util\nfast = importlib.util.find_spec('faster') is not None\n"
+    extra = _libraries(tmp_path, {"ahead.py": text})
+    (tmp_path / "scripts" / beside).parent.mkdir(exist_ok=True)
+    (tmp_path / "scripts" / beside).touch()
+    _write(tmp_path / "scripts", "import ahead\nprint(ahead.fast)\n")
+    plain = run_plain(["train.py"], tmp_path / "scripts", extra=extra)
+    warm = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra)
+    is_there = beside != "fast.py"
+    assert plain.ranks[0].out == warm.ranks[0].out == f"{is_there}\n"
+    assert ["looked for in vain" in said for said in warm.said] == [True] * is_there
+
+
+def test_what_the_job_wants_ahead_and_is_beside_its_script_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "own.py").touch()
+    _write(tmp_path, "import own\n")
+    runs = run_warm(["train.py"], tmp_path, preload=["own", "decimal"])
+    assert [each.warm for each in runs.ranks] == [True]
+    assert len(runs.said) == 1 and "names what is not installed: own" in runs.said[0]
+
+
 def _libraries(tmp_path: Path, files: dict[str, str]) -> dict[str, str]:
     """Variables with which these modules are found, which do not lie beside scripts in `scripts`."""
     for name, text in files.items():

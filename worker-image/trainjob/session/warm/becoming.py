@@ -43,6 +43,8 @@ class Ahead(NamedTuple):
     """What the parent's imports have left."""
 
     modules: AbstractSet[str]
+    missing: AbstractSet[str]
+    """What they have looked for in vain: packages do without, and remember that."""
     environ: Mapping[str, Tuple[Optional[str], Optional[str]]]
     """Variables that modules have set, changed or taken away: what was there before, and after."""
     front: Sequence[str]
@@ -67,7 +69,7 @@ def become(order: Order, output: int, line: socket.socket, ahead: Ahead, folder:
     os.environ.update(order.environ)
     own = () if folder is None else (_first_path(order.command, folder),)
     front = (*own, *(path for path in order.front if path not in sys.path))
-    hidden = next(filter(None, (_hidden_by(path, ahead.modules) for path in front)), None)
+    hidden = next(filter(None, (_hidden_by(path, ahead.modules, ahead.missing) for path in front)), None)
     why = hidden or ahead.changed()
     if why is not None:
         line.send(packet(FROM_GATE, Plain(why)))
@@ -130,9 +132,10 @@ def _first_path(words: Sequence[str], working: str) -> str:
     return first_path.folder_of(None if not words or words[0] == "-m" else words[0], working)
 
 
-def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
-    """What of this folder or archive would be imported by a name that means something else already."""
-    files: Dict[str, str] = {}
+def _hidden_by(folder: str, preloaded: AbstractSet[str], missing: AbstractSet[str] = frozenset()) -> Optional[str]:
+    """What of this folder or archive would be imported by a name that means something else already, or nothing."""
+    # With nothing for those that were looked for in vain.
+    files: Dict[str, str] = dict.fromkeys((name for name in missing if "." not in name), "")
     for name in {name.partition(".")[0] for name in preloaded}:
         module = sys.modules.get(name)
         # A package without a file of its own has folders, and gives way to a module of its name.
@@ -140,6 +143,8 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
         if file is not None:
             files[name] = str(file)
     for name, path in _modules(folder, files) if os.path.isdir(folder) else _archived(folder, files):
+        if not files[name]:
+            return f"{path} is what modules that are imported ahead have looked for in vain"
         # Only of those that were found: each of some hundred would take longer than all else here.
         if not os.path.realpath(files[name]).startswith(os.path.realpath(path)):
             return f"{path} takes the place of a module that is imported ahead"
@@ -147,18 +152,14 @@ def _hidden_by(folder: str, preloaded: AbstractSet[str]) -> Optional[str]:
 
 
 def _modules(folder: str, names: Container[str]) -> Iterator[Tuple[str, str]]:
-    """Those of a folder that have one of these names, with their paths."""
+    """Those of a folder that have one of these names, with their paths. A folder without code is data."""
+    ends = all_suffixes()
     for entry in _entries(folder):
         name, dot, end = entry.partition(".")
         if name not in names:
             continue
         path = os.path.join(folder, entry)
-        ends = all_suffixes()
-        if (
-            f"{dot}{end}" in ends
-            if dot
-            else any(os.path.exists(os.path.join(path, f"__init__{each}")) for each in ends)
-        ):
+        if f".{end}" in ends if dot else any(os.path.exists(os.path.join(path, f"__init__{each}")) for each in ends):
             yield name, path
 
 

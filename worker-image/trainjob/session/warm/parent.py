@@ -89,13 +89,14 @@ def settle(*, first_to_go: bool) -> None:
 
 def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
-    before, environ, brought, unseeded = fitness.Before(), dict(os.environ), [], generators.Unseeded()
+    before, environ, brought = fitness.Before(), dict(os.environ), []
+    unseeded, names = generators.Unseeded(), unchanged.Names()
     # As it is now: what is installed while this imports may be there in part.
     installed, since = unchanged.Installed(), time.time_ns()
     sys.path.insert(0, _OF_SCRIPT)
     try:
-        with before.acts.watched(), unseeded.watched():
-            missing = preload.bring(wishes.modules, wishes.folder, wishes.optional)
+        with before.acts.watched(), unseeded.watched(), names.watched():
+            absent = preload.bring(wishes.modules, wishes.folder, wishes.optional)
             preload.bring(preload.OURS, wishes.folder, optional=False)
             if wishes.learned:
                 without = frozenset(wishes.without)
@@ -114,8 +115,9 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     gc.freeze()
     installed.widen()
     edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
-    ahead = becoming.Ahead(own, becoming.changes(environ), _front(), installed, edited, unseeded, birth)
-    return Grown(ahead, tuple(missing), module_names.text_of(brought))
+    missing = names.missing - {*wishes.modules}  # what nobody else has asked for nobody does without
+    ahead = becoming.Ahead(own, missing, becoming.changes(environ), _front(), installed, edited, unseeded, birth)
+    return Grown(ahead, tuple(absent), module_names.text_of(brought))
 
 
 def _front() -> Tuple[str, ...]:
