@@ -132,6 +132,15 @@ def test_the_cache_of_torchs_compiler_lies_in_the_ranks_tmpdir(tmp_path: Path, o
     assert [(each.out, each.warm) for each in runs.ranks] == [(f"{expected}\n", True)], runs.said
 
 
+def test_a_cache_of_torchs_compiler_that_a_library_places_stays_there(tmp_path: Path) -> None:
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    extra = _libraries(tmp_path, {"ahead.py": f"import os, tempfile\nos.environ[{name!r}] = '/of/the/library'\n"})
+    _write(tmp_path / "scripts", f"import ahead, os\nprint(os.environ[{name!r}])\n")
+    ranks = [{"TMPDIR": str(tmp_path / "of the rank")}]
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("/of/the/library\n", True)], runs.said
+
+
 def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: Path) -> None:
     for name in ("libraries", "scripts"):
         (tmp_path / name).mkdir()

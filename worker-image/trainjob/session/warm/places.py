@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import types
 from collections.abc import KeysView
 from typing import Any, Iterator, List, Mapping, Optional
@@ -79,8 +80,10 @@ def watched() -> Iterator[List[str]]:
 def renew(environ: Mapping[str, str]) -> None:
     """In a rank with this environment: what KNOWN keep is its own, and what lies in TMPDIR is in its own."""
     for name in _IN_TMPDIR:
-        if "TMPDIR" in environ and name in os.environ and name not in environ:
-            os.environ[name] = os.path.join(environ["TMPDIR"], os.path.basename(os.environ[name]))
+        folder, last = os.path.split(os.environ.get(name, ""))
+        # The process that has imported it remembers its TMPDIR.
+        if "TMPDIR" in environ and name not in environ and folder and folder == tempfile.tempdir:
+            os.environ[name] = os.path.join(environ["TMPDIR"], last)
     for name, variable in KNOWN.items():
         only = getattr(sys.modules.get(name), "rank_zero_only", None)
         own = environ.get(variable, "")
