@@ -162,6 +162,17 @@ def test_what_libraries_do_with_the_environment_is_done_in_each_rank(tmp_path: P
     assert warm.ranks[0].out == plain.ranks[0].out == "set the job's and more None 0\nOF_JOB, OF_LIBRARY, None\n"
 
 
+def test_so_is_what_pythons_own_start_does_with_it(tmp_path: Path) -> None:
+    """In the ranks' Python alone: their agent's may be another, of another folder."""
+    text = "import os\nif 'PYTHONUNBUFFERED' in os.environ:\n    os.environ['OF_SITE'] = 'set'\n    del os.environ['NOT_FOR_IT']\n"
+    extra = {**_libraries(tmp_path, {"sitecustomize.py": text}), "NOT_FOR_IT": "1"}
+    _write(tmp_path / "scripts", "import os\nprint(os.environ['OF_SITE'], os.environ.get('NOT_FOR_IT'))\n")
+    plain = run_plain(["train.py"], tmp_path / "scripts", extra=extra)
+    warm = run_warm(["train.py"], tmp_path / "scripts", extra=extra)
+    assert [each.warm for each in (*plain.ranks, *warm.ranks)] == [False, True], warm.said
+    assert warm.ranks[0].out == plain.ranks[0].out == "set None\n"
+
+
 def test_each_rank_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     _write(
         tmp_path,

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 import warnings
-from typing import AbstractSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
+from typing import AbstractSet, Dict, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from trainjob.session import large_imports, link, short_exit, tie
 from trainjob.session.warm import becoming, fitness, gate, generators, learned, memory, preload, unchanged
@@ -30,6 +30,7 @@ from trainjob_api.warm_messages import (
     parse,
 )
 
+_TMPDIR = "TMPDIR"
 _OF_SCRIPT = os.path.join(os.devnull, "script")
 """Has the place of a script's own folder in sys.path, in which there is nothing yet."""
 
@@ -46,7 +47,7 @@ def serve(fd: int, booted: AbstractSet[str], folder: Optional[str]) -> Sequence[
     settle(first_to_go=begin.first_to_go)
     if begin.tmp:
         # Here, not in what it is started with: of that each rank shows its own (`title`).
-        os.environ["TMPDIR"] = begin.tmp
+        os.environ[_TMPDIR] = begin.tmp
     wishes = Wishes(begin.modules, begin.folder, begin.optional, begin.learned, begin.without, not begin.hurry)
     try:
         grown = grow(wishes, booted, Birth())
@@ -89,7 +90,7 @@ def settle(*, first_to_go: bool) -> None:
 
 def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     """Import it all. `birth`: from before that. Raises learned.Unfit: this process must not be forked."""
-    before, environ, brought = fitness.Before(), dict(os.environ), []
+    before, environ, brought = fitness.Before(), _given(), []
     unseeded, names = generators.Unseeded(), unchanged.Names()
     # As it is now: what is installed while this imports may be there in part.
     installed, since = unchanged.Installed(), time.time_ns()
@@ -118,6 +119,17 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     missing = names.missing - {*wishes.modules}  # what nobody else has asked for nobody does without
     ahead = becoming.Ahead(own, missing, becoming.changes(environ), _front(), installed, edited, unseeded, birth)
     return Grown(ahead, tuple(absent), module_names.text_of(brought))
+
+
+def _given() -> Dict[str, str]:
+    """The environment that this process was started with: what Python's own start changes in it (`sitecustomize`) is
+    changed in each rank, too. Where files go is the ranks' alone.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        rows = [each.partition(b"=") for each in file.read().split(b"\0")]
+    given = {os.fsdecode(name): os.fsdecode(value) for name, equals, value in reversed(rows) if equals}
+    given.pop(_TMPDIR, None)
+    return {**given, **{name: value for name, value in os.environ.items() if name == _TMPDIR}}
 
 
 def _front() -> Tuple[str, ...]:
