@@ -67,6 +67,8 @@ def taken_away(tmp: Path, text: str) -> str | None:
         "from multiprocessing import util\nutil.get_temp_dir()",
         "class Cache:\n    kept = tempfile.mkdtemp()\n    @classmethod\n    def clean(cls): shutil.rmtree(cls.kept)\n"
         "atexit.register(Cache.clean)",
+        "class Cache:\n    kept = tempfile.mkdtemp()\n    def clean(self): shutil.rmtree(self.kept)\n"
+        "atexit.register(Cache().clean)",
         "class Cache:\n    one = None\n    def __init__(self): self.kept = tempfile.mkdtemp()\n"
         "Cache.one = Cache()\natexit.register(lambda: shutil.rmtree(Cache.one.kept))",
         "class Cache:\n    __slots__ = ('kept', 'empty')\n    def __init__(self): self.kept = tempfile.mkdtemp()\n"
@@ -146,6 +148,17 @@ def test_what_surely_goes_is_seen_wherever_it_lies(tmp: Path, text: str) -> None
     (tmp.parent / "cache").mkdir()
     found = taken_away(tmp, f"elsewhere = {str(tmp.parent / 'cache')!r}\n{text}")
     assert found is not None and [found] == list(map(str, (tmp.parent / "cache").iterdir()))
+
+
+def test_what_goes_with_an_object_is_seen(tmp: Path) -> None:
+    """Python lets them all go at its exit."""
+    text = "class Own:\n    def __init__(self): self.folder = tempfile.mkdtemp()\n    def __del__(self): shutil.rmtree(self.folder)\n"
+    text += "class More(Own): pass\nown, no_more = More(), None\n"
+    (tmp.parent / "libraries" / "own.py").write_text(f"import shutil, tempfile\n{text}")
+    acts = exits.Acts()
+    own = importlib.import_module("own")
+    assert acts.taken_with([]) is acts.taken_with([own, own.no_more, own.More, 1]) is None
+    assert [acts.taken_with([own, own.own])] == list(map(str, tmp.iterdir()))
 
 
 def test_what_goes_from_the_working_folder_is_seen(tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,6 +309,11 @@ UNFIT = {
     "timer": ("import signal; signal.setitimer(signal.ITIMER_REAL, 1000)", "set a timer"),
     "waits": ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "waits for processes itself"),
     "exit": ("import tempfile; kept = tempfile.TemporaryDirectory()", "away at exit"),
+    "object": (
+        "import shutil, tempfile\nclass Own:\n    folder = tempfile.mkdtemp()\n"
+        "    def __del__(self): shutil.rmtree(self.folder)\nkept = Own()",
+        "away at exit",
+    ),
     "tracer": ("import sys; sys.settrace(lambda *_: None)", "traces what runs"),
     "exceptions": ("1 / 0", "the import of ahead failed: ZeroDivisionError"),
     "ends": ("import os; os._exit(3)", "died 2 times, at last: it ended with exit code 3"),

@@ -109,9 +109,30 @@ MUTANTS = (
     Mutant(
         "a temporary folder that goes at exit is imported ahead",
         FITNESS,
-        "    if path is not None:\n",
-        "    if False:\n",
+        "    why = _takes(before.acts.taken_away())\n",
+        "    why = None\n",
         UNFIT,
+    ),
+    Mutant(
+        "a folder that goes with an object is imported ahead",
+        FITNESS,
+        "    return _takes(before.acts.taken_with(gc.get_objects()))\n",
+        "    return None\n",
+        UNFIT,
+    ),
+    Mutant(
+        "forks draw the same numbers from a generator that a library has made",
+        "worker-image/trainjob/session/warm/becoming.py",
+        "    ahead.unseeded.renew()\n",
+        "",
+        "tests/session/test_warm.py::test_generators_that_a_library_makes_for_itself_are_each_ranks_own",
+    ),
+    Mutant(
+        "a library in a fork does without what lies beside the script",
+        "worker-image/trainjob/session/warm/becoming.py",
+        "        if not files[name]:\n",
+        "        if False:\n",
+        "tests/session/test_warm.py::test_a_module_beside_the_script_that_a_library_does_without_elsewhere",
     ),
     Mutant(
         "what libraries change in the environment is as it was in forks",

@@ -84,9 +84,10 @@ def here() -> None:
         _pid, _looked_at = os.getpid(), []
 
 
-def undo_nothing() -> None:
+def undo_nothing() -> bool:
     """In the process that ranks are forks of, when all is imported: torch takes its own operators away again at exit,
-    one by one. In a fork, which touches all that for the first time then, it takes as long as half a restart.
+    one by one. In a fork, which touches all that for the first time then, it takes as long as half a restart. Whether
+    there is an object that does something when it goes.
     """
     global _acts_ahead
     _acts_ahead = last_acts.is_any_left(gc.get_objects(), below=_PACKAGE)  # what this process is amid of ends before
@@ -94,6 +95,7 @@ def undo_nothing() -> None:
         found = each.peek()
         if found is not None and takes_operators(found[1]):
             each.atexit = False
+    return _acts_ahead
 
 
 def takes_operators(call: Any) -> bool:

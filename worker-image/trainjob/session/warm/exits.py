@@ -20,7 +20,7 @@ import time
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from trainjob.session import short_exit
 from trainjob.session.warm.unchanged import COARSE_NS, latest
@@ -71,12 +71,21 @@ class Acts:
 
     def taken_away(self) -> Optional[str]:
         """A path that one of them has, of what has been made since; None: none has such a one."""
-        for act in self._all():
-            values = _reached(act)
-            removes = any(map(_may_remove, [act.call, *values]))
-            for path in filter(None, map(_path, values)):
-                if (removes or (os.path.isabs(path) and _is_temporary(path))) and self._is_new(path):
-                    return path
+        return next(filter(None, map(self._taken_by, self._all())), None)
+
+    def taken_with(self, objects: Sequence[Any]) -> Optional[str]:
+        """The same of what these do when they go, at exit at the latest."""
+        ends = {kind: end for kind in set(map(type, objects)) for end in [_end_of(kind)] if end is not None}
+        found = itertools.compress(objects, map(ends.__contains__, map(type, objects)))
+        acts = (_Act(types.MethodType(ends[type(each)], each), (), {}) for each in found)
+        return next(filter(None, map(self._taken_by, acts)), None)
+
+    def _taken_by(self, act: _Act) -> Optional[str]:
+        values = _reached(act)
+        removes = any(map(_may_remove, [act.call, *values]))
+        for path in filter(None, map(_path, values)):
+            if (removes or (os.path.isabs(path) and _is_temporary(path))) and self._is_new(path):
+                return path
         return None
 
     def undo(self) -> None:
@@ -119,6 +128,15 @@ def _is_temporary(path: str) -> bool:
 
 def _is_remover(call: Any) -> bool:
     return type(call) in map(type, _REMOVERS) and call in _REMOVERS
+
+
+def _end_of(kind: type) -> Optional[types.FunctionType]:
+    """What is called when one of this kind goes, if it is written in Python."""
+    try:
+        end = type.__getattribute__(kind, "__del__")
+    except AttributeError:
+        return None
+    return end if type(end) is types.FunctionType else None
 
 
 def _may_remove(value: Any) -> bool:
@@ -165,7 +183,8 @@ def _at_hand(value: Any) -> Iterator[Any]:
     if kind is types.MethodType:
         yield value.__self__
         if type(value.__func__) is types.FunctionType:
-            yield from _of_function(value.__func__, value.__self__)
+            of = value.__self__
+            yield from _of_function(value.__func__, of if issubclass(type(of), type) else type(of))
     elif kind is types.FunctionType:
         yield from _of_function(value)
     elif kind is types.GeneratorType:
@@ -189,26 +208,26 @@ def _slots(kind: type) -> Iterator[Any]:
             yield from (member for member in own.values() if type(member) is types.MemberDescriptorType)
 
 
-def _of_function(function: types.FunctionType, bound: Any = None) -> Iterator[Any]:
-    """`bound`: whose method it is."""
+def _of_function(function: types.FunctionType, owner: Optional[type] = None) -> Iterator[Any]:
+    """`owner`: the class whose method it is."""
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    for value in _named(function, bound):
+    for value in _named(function, owner):
         # What another package's function does is its own affair.
         if type(value) is not types.FunctionType or _package(value.__globals__) == _package(function.__globals__):
             yield value
     yield from _cells(function)
 
 
-def _named(function: types.FunctionType, bound: Any) -> Iterator[Any]:
+def _named(function: types.FunctionType, owner: Optional[type]) -> Iterator[Any]:
     """What it names of its module, and of its package's modules and classes that it names."""
     names, package = frozenset(_names(function.__code__)), _package(function.__globals__)
     found = [function.__globals__.get(name) for name in names]
     yield from found
-    holders = [bound, *_cells(function), *found]
+    holders = [owner, *_cells(function), *found]
     for holder in holders:  # more come on the way
         spaces = _spaces(holder)
-        if spaces and (holder is bound or _package(spaces[0]) == package):
+        if spaces and (holder is owner or _package(spaces[0]) == package):
             values = [own[name] for own in spaces for name in names if name in own]
             yield from values
             holders += (each for each in values if len(holders) < _MOST and not any(each is one for one in holders))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import signal
 import stat
@@ -90,10 +91,21 @@ def _left_behind(before: Before) -> Optional[str]:
     seeded = before.seeds.given()
     if seeded is not None:
         return f"what was imported seeds random numbers ({seeded}), and forks are seeded anew"
-    path = before.acts.taken_away()
-    if path is not None:
-        return f"what was imported takes {path} away at exit: the first rank that ends would take it from all others"
+    why = _takes(before.acts.taken_away())
+    if why is not None:
+        return why
     return None if os.getcwd() == before.folder else "what was imported changed the working folder"
+
+
+def _takes(path: Optional[str]) -> Optional[str]:
+    if path is None:
+        return None
+    return f"what was imported takes {path} away at exit: the first rank that ends would take it from all others"
+
+
+def unfit_with_objects(before: Before) -> Optional[str]:
+    """The same by what some objects do when they go. It takes a while: asked where there are such."""
+    return _takes(before.acts.taken_with(gc.get_objects()))
 
 
 def undo(before: Before) -> None:

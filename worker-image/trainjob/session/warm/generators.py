@@ -62,7 +62,8 @@ class Unseeded:
     def find(self) -> None:
         """Those that are there when all is imported: later on the collector may not know them any more."""
         self._python = [each for each in (made() for made in self._made.values()) if each is not None]
-        self._numpy = [each for each in _of_numpy() if _entropy(each) in self._drawn]
+        drawn = self._drawn - {_entropy(common())}  # most have that one alone, and looking for others takes a while
+        self._numpy = [each for each in _of_numpy() if _entropy(each) in drawn] if drawn else []
 
     def renew(self) -> None:
         """In a fork."""
@@ -71,6 +72,12 @@ class Unseeded:
         for numpy in self._numpy:
             # With what it makes others of (`spawn`).
             numpy.__setstate__(type(numpy)().__reduce__()[2])
+
+
+def common() -> Any:
+    """NumPy's that all have together, where it is there; it is seeded anew anyway (`becoming`)."""
+    shared = getattr(getattr(sys.modules.get("numpy.random"), "mtrand", None), "_rand", None)
+    return getattr(shared, "_bit_generator", None)
 
 
 def _of_numpy() -> List[Any]:

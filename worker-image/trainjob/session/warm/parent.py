@@ -104,12 +104,13 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
                 slowly = wishes.beside_training
                 brought = learned.bring(wishes.learned, without, wishes.folder, before, beside_training=slowly)
         why = fitness.unfit(before)
+        if why is None and short_exit.undo_nothing():
+            why = fitness.unfit_with_objects(before)
         if why is not None:
             raise learned.Unfit("", why)
     except (learned.Unfit, preload.NotThese) as error:
         fitness.undo(before)
         raise error if isinstance(error, learned.Unfit) else learned.Unfit("", str(error)) from None
-    short_exit.undo_nothing()
     unseeded.find()
     # The collector writes to all that it looks at: what it passes over stays shared with the forks. It does not collect
     # first: after an import of torch it finds next to nothing, in a tenth of the time of the import.

@@ -10,6 +10,8 @@ import random
 import sys
 from typing import Any, Dict, Optional, Set
 
+from trainjob.session.warm import generators
+
 _CHOSEN = 2**32
 """Below it lie the seeds that people choose. Of torch's own, which have 53 bits, next to none does."""
 _ROUNDS, _ROUND = 200, 624 * 32
@@ -43,9 +45,8 @@ def _others() -> Set[str]:
     """Of those that are there: who has been given a seed."""
     found: Set[str] = set()
     modules: Dict[str, Any] = sys.modules
-    numpy, torch = modules.get("numpy.random"), modules.get("torch")
+    torch, generator = modules.get("torch"), generators.common()
     # NumPy's keeps what its own seed was made of.
-    generator = getattr(getattr(getattr(numpy, "mtrand", None), "_rand", None), "_bit_generator", None)
     if generator is not None and getattr(generator, "_seed_seq", generator) is None:
         found.add("NumPy")
     seed_of = getattr(getattr(torch, "default_generator", None), "initial_seed", None)
