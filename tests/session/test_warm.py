@@ -306,6 +306,7 @@ UNFIT = {
     "folder": ("import os; os.chdir('/')", "changed the working folder"),
     "numbers": ("import random; random.seed(5)", "seeds random numbers (Python)"),
     "numbers of NumPy": ("import numpy; numpy.random.seed(5)", "seeds random numbers (NumPy)"),
+    "place": ("import os; rank = int(os.environ.get('RANK', 0))", "ahead reads RANK while it is imported"),
     "timer": ("import signal; signal.setitimer(signal.ITIMER_REAL, 1000)", "set a timer"),
     "waits": ("import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "waits for processes itself"),
     "exit": ("import tempfile; kept = tempfile.TemporaryDirectory()", "away at exit"),

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("os.environ.get('LOCAL_RANK', 0)", ["LOCAL_RANK"]),
         ("os.getenv('WORLD_SIZE')", ["WORLD_SIZE"]),
         ("'RANK' in os.environ", ["RANK"]),
+        ("os.environ.setdefault('RANK', '0')", ["RANK", "RANK"]),
         ("os.environ.get('HOME'), os.environ.get('OMP_NUM_THREADS')", []),
         ("os.environ.copy()", [places.ALL]),
         ("{**os.environ}", [places.ALL]),

@@ -1,7 +1,7 @@
 """Modules that read a rank's place (RANK, LOCAL_RANK, ...) while they are imported: in a warm parent, which has none,
 they would keep what is true of no rank.
 
-Called by `learned` around each import, and by `becoming` for those of which it is known what they keep.
+Called by `preload` and `learned` around each import, and by `becoming` for those of which it is known what they keep.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _BETWEEN = ("os", "_collections_abc", "collections.abc", __name__)
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[List[str]]:
+def watched(*, defaults: bool = True) -> Iterator[List[str]]:
     """Which of these are looked for meanwhile, but by those that may, through os.environ: get(), `in` and the rest end
-    there.
+    there. `defaults`: also by who sets what is missing, and may keep what is there.
     """
     read: List[str] = []
     plain = type(os.environ)
@@ -69,6 +69,12 @@ def watched() -> Iterator[List[str]]:
             if name in NAMES and not _may_read(_reader()):
                 read.append(name)
             return super().__getitem__(name)
+
+        def setdefault(self, name: Any, value: Any) -> Any:
+            noted = len(read)
+            found = super().setdefault(name, value)
+            del read[len(read) if defaults else noted :]
+            return found
 
     os.environ.__class__ = Watched
     try:

@@ -12,6 +12,7 @@ import types
 from typing import AbstractSet, List, Optional, Sequence
 
 from trainjob.session import imported
+from trainjob.session.warm import places
 from trainjob_api import contract
 
 OURS = ("trainjob.session.calls", "trainjob.session.contents", "trainjob.checkpoint.records.layout")
@@ -30,7 +31,8 @@ def bring(names: Sequence[str], folder: str, optional: bool) -> List[str]:
     before = frozenset(sys.modules)
     for name in names:
         try:
-            importlib.import_module(name)
+            with places.watched(defaults=False) as read:
+                importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not (name + ".").startswith(error.name + "."):
                 raise NotThese(f"the import of {name} failed: {error}") from None
@@ -38,6 +40,12 @@ def bring(names: Sequence[str], folder: str, optional: bool) -> List[str]:
                 missing.append(name)
         except BaseException as error:  # a module may raise anything, SystemExit included
             raise NotThese(f"the import of {name} failed: {type(error).__name__}: {error}") from None
+        kept = None if optional else next((each for each in read if each != places.ALL), None)
+        if kept is not None:  # of torch, which is imported for who did not ask for it, it is known what it reads
+            raise NotThese(
+                f"{name} reads {kept} while it is imported, which each rank has its own of. Leave it out of "
+                "spec.runtime.preload"
+            )
     why = strange(before, folder)
     if why is not None:
         raise NotThese(f"{why}. Leave it out of spec.runtime.preload")
