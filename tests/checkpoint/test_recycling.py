@@ -22,11 +22,18 @@ from trainjob.checkpoint.records.merge import merge
 from trainjob.checkpoint.staging.area import Staging
 from trainjob.checkpoint.staging.plan import Source
 from trainjob.checkpoint.staging.recycling import LEAST, Recycling
+from trainjob.checkpoint.stores import mounts
 
 FIRST, SECOND = CheckpointId(1, 1, 1), CheckpointId(1, 1, 2)
 DICT, SHARD = "checkpoint.pkl", "__0_0.distcp"
 PLENTY = 1 << 50
 Keep = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the tests' folders lie."""
+    monkeypatch.setattr(mounts, "kind_of", lambda _: "ext4")
 
 
 @pytest.fixture
@@ -118,6 +125,49 @@ def test_what_somebody_has_open_or_mapped_is_never_written_over(
             held.communicate()
         else:
             held.close()
+
+
+OVERLAY = """
+import ctypes, os, sys
+from trainjob.checkpoint.staging.recycling import LEAST, Recycling
+from trainjob_api import contract
+folder = sys.argv[1]
+for name in ("lower", "upper", "work", "seen"):
+    os.mkdir(f"{folder}/{name}")
+libc = ctypes.CDLL(None, use_errno=True)
+layers = f"lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work"
+if libc.mount(b"overlay", f"{folder}/seen".encode(), b"overlay", 0, layers.encode()):
+    sys.exit(77)
+removed = f"{folder}/seen/removed"
+os.mkdir(removed)
+with open(f"{removed}/{contract.DICT_FILE}", "wb") as file:
+    file.write(bytes(LEAST))
+file = os.open(f"{removed}/{contract.DICT_FILE}", os.O_RDONLY)
+libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+assert libc.mmap(None, LEAST, 1, 2, file, 0) != ctypes.c_void_p(-1).value  # as torch.load(mmap=True) has it
+os.close(file)
+Recycling(f"{folder}/seen/recycled", lambda: 1 << 50).keep(removed)
+print(os.path.exists(f"{folder}/seen/recycled/{contract.DICT_FILE}"))
+"""
+
+
+def test_what_is_mapped_on_an_overlay_is_never_written_over(tmp_path: Path) -> None:
+    """The container's own file system: what is mapped there is the file of a layer below, which no lease asks for."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", sys.executable, "-c", OVERLAY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr or done.returncode == 77:
+        pytest.skip(f"no overlay can be mounted here: {done.stderr}")
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+
+
+@pytest.mark.parametrize(("kind", "waits"), [("ext4", True), ("overlay", False), ("fuse.x", False), (None, False)])
+def test_nothing_waits_where_a_mapping_may_not_count_as_an_open_file(
+    tmp_path: Path, staging: Staging, waiting: Path, monkeypatch: pytest.MonkeyPatch, kind: str | None, waits: bool
+) -> None:
+    keep(staging, tmp_path / "a", FIRST, {DICT: bytes(LEAST)})
+    monkeypatch.setattr(mounts, "kind_of", lambda _: kind)
+    staging.drop(FIRST)
+    assert (names(waiting) != []) == waits and os.listdir(staging.root) == []
 
 
 def test_a_file_of_two_names_is_somebodys(tmp_path: Path, staging: Staging, waiting: Path) -> None:

@@ -15,10 +15,15 @@ import signal
 import stat
 from typing import Callable, Iterator, List, Optional, Tuple
 
+from trainjob.checkpoint.stores import mounts
 from trainjob_api import contract
 
 LEAST = 1 << 20
 """Of smaller files nothing is gained."""
+_MAPPED_IS_OPEN = ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
+"""Where a mapping counts as an open file, as a lease has it. On others it may be one of another file: overlayfs maps
+that of the layer below.
+"""
 Room = Callable[[], Optional[int]]
 """Bytes of memory that can still be had; None: nobody can tell."""
 
@@ -34,7 +39,7 @@ class Recycling:
         """Take out of the folder of a removed checkpoint, of which nobody knows any more, what may be written over."""
         self.clear()
         with contextlib.suppress(OSError):
-            found = list(_fitting(removed))
+            found = list(_fitting(removed)) if mounts.kind_of(removed) in _MAPPED_IS_OPEN else []
             if not found or sum(size for _, size in found) > self._room_left():
                 return
             os.makedirs(self._folder, exist_ok=True)
