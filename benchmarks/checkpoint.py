@@ -102,6 +102,8 @@ def save(plan: Plan) -> list[Figure]:
             of("dcp", "blocked"),
             "torch.distributed.checkpoint.async_save",
         ),
+        Figure("save_blocked_from_dict_vs_torch_save", "s", of("dict", "blocked"), whole, "torch.save and report()"),
+        Figure("save_blocked_sharded_vs_torch_save", "s", of("sharded", "blocked"), whole, "torch.save and report()"),
         Figure("save_durable_vs_mounted", "s", durable, of("mounted", "durable"), "torch.save and fsync"),
         Figure(
             "save_durable_vs_dcp_async", "s", durable, of("dcp", "durable"), "torch.distributed.checkpoint.async_save"
@@ -115,6 +117,7 @@ def save(plan: Plan) -> list[Figure]:
     if dlrover:
         flash = "DLRover's Flash Checkpoint"
         figures.append(Figure("save_blocked_with_torch_save_vs_dlrover", "s", whole, dlrover, flash))
+        figures.append(Figure("save_blocked_from_dict_vs_dlrover", "s", of("dict", "blocked"), dlrover, flash))
     return figures
 
 

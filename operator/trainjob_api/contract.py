@@ -176,6 +176,13 @@ ENV_LEARN = "TRAINJOB_LEARN"
 ENV_TMP_MARK = "TRAINJOB_TMP_MARK"
 """What the names contain that Python's tempfile makes up for ranks of this worker and attempt: what killed ranks leave
 is known by it, and removed. Everything else in TMPDIR stays for the next attempt."""
+ENV_RECYCLED = "TRAINJOB_RECYCLED"
+"""A folder with files of a former checkpoint, by their names: who saves under such a name may write over one, whose
+memory is there already. Empty: there is none."""
+DICT_FILE = "checkpoint.pkl"
+"""The file of `Checkpoint.from_dict`."""
+SHARD_SUFFIX = ".distcp"
+"""Of the files of a sharded state; torch's own name for them."""
 RANK_PLACE = (
     ENV_RANK,
     ENV_LOCAL_RANK,
@@ -749,6 +756,8 @@ class AgentSpec(TypedDict, total=False):
     """PREFORK_AUTO | PREFORK_ALWAYS | PREFORK_NEVER"""
     preload: Optional[List[str]]
     """Modules that the warm parent imports; None: what a script needs that imports torch."""
+    recycle: bool
+    """Files of a former checkpoint may stay for the next one: nothing but the volume itself bounds what is on it."""
 
 
 LOADER_KILLED = "DataLoader"

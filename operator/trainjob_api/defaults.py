@@ -16,6 +16,7 @@ from trainjob_api.command import is_mpi, parse_python
 from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+EPHEMERAL_STORAGE = "ephemeral-storage"
 """Resource names that count as GPUs; the first that the container asks for is taken."""
 
 
@@ -48,11 +49,14 @@ def is_plain_python(command: Sequence[str]) -> bool:
 
 def gpu_limit(container: Mapping[str, Any]) -> int:
     """GPUs in the container's `resources.limits`."""
+    limits = _limits(container)
+    return next((count for count in (_whole(limits.get(name)) for name in GPU_RESOURCES) if count > 0), 0)
+
+
+def _limits(container: Mapping[str, Any]) -> Mapping[str, Any]:
     resources = container.get("resources")
     limits = resources.get("limits") if isinstance(resources, Mapping) else None
-    if not isinstance(limits, Mapping):
-        return 0
-    return next((count for count in (_whole(limits.get(name)) for name in GPU_RESOURCES) if count > 0), 0)
+    return limits if isinstance(limits, Mapping) else {}
 
 
 def _whole(quantity: Any) -> int:
@@ -112,6 +116,18 @@ def job_storage(job: TrainJob) -> str | None:
     return f"{storage.rstrip('/')}/{job.metadata.namespace}/{job.metadata.name}"
 
 
+def recycles(spec: TrainJobSpec) -> bool:
+    """Whether a worker may keep files of a former checkpoint for the next to be written over, as long as its volume
+    shows room for one more: a size that only the kubelet knows, and evicts for, is kept to by having nothing to spare.
+    """
+    staging = spec.checkpoint.staging
+    pod_spec = spec.template.get("spec")
+    containers = pod_spec.get("containers") if isinstance(pod_spec, Mapping) else None
+    listed = [c for c in containers if isinstance(c, Mapping)] if isinstance(containers, list) else []
+    bounded = any(EPHEMERAL_STORAGE in _limits(container) for container in listed)
+    return staging.medium == "Memory" or (staging.size_limit is None and not bounded)
+
+
 def agent_spec(job: TrainJob) -> contract.AgentSpec:
     """What the agents of this job act on."""
     checkpoint = job.spec.checkpoint
@@ -128,4 +144,5 @@ def agent_spec(job: TrainJob) -> contract.AgentSpec:
         workers=job.spec.workers,
         prefork=job.spec.runtime.prefork,
         preload=job.spec.runtime.preload,
+        recycle=recycles(job.spec),
     )

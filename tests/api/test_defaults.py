@@ -105,8 +105,30 @@ def test_agent_spec_is_whole() -> None:
         "workers": 2,
         "prefork": "Never",
         "preload": ["torch"],
+        "recycle": True,
     }
     assert set(defaults.agent_spec(job())) == set(contract.AgentSpec.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("staging", "limits", "recycles"),
+    [
+        ({}, {}, True),
+        ({"sizeLimit": "20Gi"}, {}, False),
+        ({"sizeLimit": "20Gi", "medium": "Memory"}, {}, True),
+        ({"medium": "Memory"}, {"ephemeral-storage": "1Gi"}, True),
+        ({}, {"memory": "1Gi"}, True),
+        ({}, {"ephemeral-storage": "1Gi"}, False),
+    ],
+)
+def test_files_wait_to_be_written_over_where_a_volume_shows_its_room(
+    staging: dict[str, Any], limits: dict[str, Any], recycles: bool
+) -> None:
+    changes: dict[str, Any] = {"spec.checkpoint": {"storage": "/c", "staging": staging}}
+    made = job(changes)
+    for container in made.spec.template["spec"]["containers"]:
+        container["resources"] = {"limits": limits}
+    assert defaults.agent_spec(made)["recycle"] == recycles
 
 
 POD_KEYS = ["spec", "containers", "name", "command", "args", "resources", "limits", "nvidia.com/gpu", "x"]

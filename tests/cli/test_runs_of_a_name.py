@@ -176,6 +176,24 @@ def test_what_is_older_than_an_age_goes_of_jobs_that_stay_too(machine: Machine) 
     assert records.find_all() == ([], []) and not list((Path(records.state_folder()) / "jobs").iterdir())
 
 
+def test_output_that_is_compressed_while_its_size_is_asked_for_stops_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.runs("Failed", 1)
+    machine.now += 40 * 86400
+    machine.runs("Complete", 2)
+    listed = output.of_run
+
+    def gone_by_then(folder: str, started: float) -> list[output.Piece]:
+        found = listed(folder, started)
+        for piece in found:
+            os.rename(piece.path, f"{piece.path}.elsewhere")
+        return found
+
+    monkeypatch.setattr(output, "of_run", gone_by_then)
+    assert "records and output of 1 earlier run, 0 B" in machine.tj("rm", "--older-than", "30d")[2]
+
+
 def test_a_record_without_a_number_and_a_damaged_one_take_nothing_along(three: Machine) -> None:
     """As an earlier version wrote them, and as a full disk leaves them."""
     newest = records.find_all()[0][0]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,23 @@ def test_caches_environments_and_hidden_folders_stay_here(tmp_path: Path) -> Non
         "node_modules/x.js",
     )
     assert names(tmp_path) == ["lib/a.py", "train.py"]
+
+
+@pytest.mark.parametrize("look", [1, 2])
+def test_a_file_that_goes_while_it_is_looked_at_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    """As an editor's own files do."""
+    tree(tmp_path, "train.py", "train.py~")
+    real, left = os.stat, iter(range(1, 99))
+
+    def watched(path: Any, *rest: Any, **more: Any) -> os.stat_result:
+        if str(path).endswith("~") and next(left) == look:
+            os.unlink(path)
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", watched)
+    assert "train.py" in names(tmp_path)
 
 
 def test_tjignore(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,34 @@ def test_a_folder_whose_processes_were_all_killed_is_swept(tmp_path: Path) -> No
     (tmp_path / "trainjob-other").mkdir()
     assert scratch.sweep() == [space.path]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["trainjob-other", "trainjob-run-newborn"]
+
+
+@pytest.mark.parametrize("look", range(6))
+@pytest.mark.parametrize("locked", [True, False])
+def test_a_folder_that_goes_while_it_is_looked_at_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int, locked: bool
+) -> None:
+    """Seen between two launchers: the end of one's job ended the other."""
+    folder = tmp_path / "trainjob-run-others"
+    folder.mkdir()
+    if locked:
+        (folder / "lock").touch()
+    os.utime(folder, (1, 1))
+    looks = iter(range(99))
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *rest: Any, **more: Any) -> Any:
+            if str(path).startswith(str(folder)) and next(looks) == look:
+                subprocess.run(["rm", "-r", str(folder)], check=True)
+            return real(path, *rest, **more)
+
+        return call
+
+    for name in ("open", "stat", "lstat"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    scratch.sweep()
+    monkeypatch.undo()
+    assert not folder.exists()
 
 
 def _environment() -> dict[str, str]:

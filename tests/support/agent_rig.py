@@ -206,6 +206,7 @@ class Rig:
             "score_attribute": None,
             "score_order": "max",
             "prefork": contract.PREFORK_DEFAULT,
+            "recycle": True,
             **(spec or {}),
         }
 

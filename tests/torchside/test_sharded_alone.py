@@ -22,6 +22,7 @@ from support.patience import HANG_S
 from trainjob import Checkpoint, CheckpointError
 from trainjob.torch import ShardReader, ShardWriter, load_sharded, save_sharded
 from trainjob.torch.shard_pieces import Piece, pack, split
+from trainjob_api import contract
 
 KIB = 1024
 
@@ -236,3 +237,33 @@ def test_files_are_bounded_and_hold_pieces_of_like_position() -> None:
         assert len({entry.index.fqn.split(".")[0] for entry in file}) == 1
         assert len({entry.quarter for entry in file if isinstance(entry, Piece)}) <= 1
     assert pack(items, 16 * KIB) == files
+
+
+def test_files_of_a_former_checkpoint_are_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former, new = save_sharded(state(3.0), file_bytes=4 * KIB), save_sharded(state(2.0), file_bytes=4 * KIB)
+    names = [name for name in os.listdir(former.path) if name.endswith(contract.SHARD_SUFFIX)]
+    for name in names:
+        os.rename(os.path.join(former.path, name), tmp_path / name)
+        with open(tmp_path / name, "ab") as file:
+            file.write(b"\xff" * KIB)
+    inodes = {name: (tmp_path / name).stat().st_ino for name in names}
+    monkeypatch.setenv(contract.ENV_RECYCLED, str(tmp_path))
+    over, loaded = save_sharded(state(2.0), file_bytes=4 * KIB), state()
+    assert {name: os.stat(os.path.join(over.path, name)).st_ino for name in names} == inodes
+    assert os.listdir(tmp_path) == [] and len(names) > 3
+    assert {n: Path(over.path, n).read_bytes() for n in names} == {n: Path(new.path, n).read_bytes() for n in names}
+    load_sharded(loaded, over)
+    assert equal(loaded, state(2.0))
+
+
+@pytest.mark.parametrize("user_wants", [True, False])
+def test_a_users_own_saves_have_checksums_as_before(tmp_path: Path, user_wants: bool) -> None:
+    torch.serialization.set_crc32_options(user_wants)
+    try:
+        save_sharded(state(2.0))
+        assert torch.serialization.get_crc32_options() == user_wants
+        with pytest.raises(CheckpointError, match="cannot be pickled"):
+            save_sharded({"a": threading.Lock()})
+        assert torch.serialization.get_crc32_options() == user_wants
+    finally:
+        torch.serialization.set_crc32_options(True)

@@ -50,6 +50,7 @@ class JobPart:
     workers: int = 1
     prefork: str = contract.PREFORK_DEFAULT
     preload: Optional[Tuple[str, ...]] = None
+    recycle: bool = False
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,7 @@ class _Reader:
                 workers=int(doc.get("workers") or 1),
                 prefork=_text(doc, "prefork") or contract.PREFORK_DEFAULT,
                 preload=None if doc.get("preload") is None else tuple(map(str, doc["preload"])),
+                recycle=bool(doc.get("recycle")),
             )
         except (ValueError, TypeError) as error:
             self.problems.append(f"{name} is no AgentSpec as JSON ({error})")

@@ -113,6 +113,7 @@ class Work:
         """What the first report need not wait for."""
         await asyncio.sleep(0)
         from trainjob.agent.attempts import forking
+        from trainjob.agent.processes import memory
         from trainjob.agent.site import Site
         from trainjob.agent.storing.code import JobCode
         from trainjob.agent.storing.saving import Saving
@@ -121,13 +122,15 @@ class Work:
         from trainjob.agent.warm.starter import WarmStarter
         from trainjob.agent.wire.rank_calls import SocketFolder
         from trainjob.checkpoint.staging.area import Staging
+        from trainjob.checkpoint.staging.recycling import Recycling
 
         config = self._config
         storage = (
             None if config.spec.storage is None else StorageChild(self._reaper, config.spec.storage, config.work_dir)
         )
         work = config.work_dir
-        staging = Staging(os.path.join(work, "staging"), config.spec.storage, given_out=os.path.join(work, "restore"))
+        recycling = Recycling(forking.recycled_of(config), memory.room) if config.spec.recycle else None
+        staging = Staging(os.path.join(work, "staging"), config.spec.storage, os.path.join(work, "restore"), recycling)
         saving = Saving(staging, storage, self._uploads_changed, self._on_fault)
         folder = SocketFolder(config.work_dir, config.pod_uid)
         starter = WarmStarter(

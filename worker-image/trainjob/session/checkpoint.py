@@ -19,12 +19,12 @@ import weakref
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Optional, Type, TypeVar, Union
 
-from trainjob.session import dict_file, elsewhere, filesystems, milestones
+from trainjob.session import dict_file, elsewhere, filesystems, milestones, recycled
 from trainjob.session.contents import OWN_FOLDER, Committed, Contents, PlainFolder
 from trainjob.session.errors import CheckpointError
 from trainjob_api import nonfinite
+from trainjob_api.contract import DICT_FILE
 
-DICT_FILE = "checkpoint.pkl"
 METADATA_FILE = ".metadata.json"
 """Travels as a file among the user's (Ray's name for it too), so that any copy of the folder keeps it."""
 _MANIFEST = f"{OWN_FOLDER}/manifest.json"
@@ -142,7 +142,7 @@ class Checkpoint:
         checkpoint = cls.in_new_folder("trainjob-dict-")
         folder = checkpoint.path
         try:
-            with open(os.path.join(folder, DICT_FILE), "wb") as file:
+            with recycled.new_file(os.path.join(folder, DICT_FILE)) as file:
                 dict_file.dump(dict(data), file)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise CheckpointError(

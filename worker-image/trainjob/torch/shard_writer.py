@@ -9,20 +9,23 @@ tools open a checkpoint's folder too. It must not know where checkpoints go.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import queue
 import warnings
 import weakref
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Dict, List, Union, cast
+from typing import Any, Dict, Iterator, List, Union, cast
 
 import torch
-from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from trainjob.session import recycled
 from trainjob.session.checkpoint import Checkpoint
 from trainjob.session.errors import CheckpointError
 from trainjob.torch import shard_pieces
@@ -58,6 +61,7 @@ class ShardWriter(FileSystemWriter):
         # Staging takes the files from the page cache at once: what a flush would guard against, a crash of the node,
         # loses staging too.
         super().__init__(self._checkpoint.path, sync_files=False, thread_count=threads)
+        self.fs = _Files()
 
     def checkpoint(self) -> Checkpoint:
         """This rank's part, for report(), which takes the files over; unreported ones go with the handle. Raises
@@ -107,7 +111,8 @@ class ShardWriter(FileSystemWriter):
         for number, items in enumerate(shard_pieces.pack(plan.items, self._file_bytes) or [[]]):
             name = f"{prefix}{number}{DEFAULT_SUFFIX}"
             files.put((self.fs.concat_path(self.path, name), name, items))
-        done = self._write_data(cast(SavePlanner, _Resolver(planner)), files)
+        with _without_checksums():
+            done = self._write_data(cast(SavePlanner, _Resolver(planner)), files)
         self._written = True
         return done
 
@@ -116,6 +121,25 @@ class ShardWriter(FileSystemWriter):
             "A ShardWriter cannot be handed to another process (AsyncCheckpointerType.PROCESS): use the thread type. "
             "Uploads are in a process of their own anyway."
         )
+
+
+class _Files(FileSystem):
+    """torch's, but that new files may be a former checkpoint's, written over."""
+
+    @contextmanager
+    def create_stream(self, path: Union[str, os.PathLike[str]], mode: str) -> Iterator[io.IOBase]:
+        with recycled.new_file(os.fspath(path)) if mode == "wb" else open(path, mode) as stream:
+            yield cast(io.IOBase, stream)
+
+
+def _without_checksums() -> AbstractContextManager[Any]:
+    """torch.save's own of each tensor, which no reader compares: what is stored has the manifest's."""
+    try:
+        from torch.utils.serialization import config
+    except ImportError:  # a torch that always takes them
+        return nullcontext()
+    made: AbstractContextManager[Any] = cast(Any, config).patch({"save.compute_crc32": False})
+    return made
 
 
 def _warn_unreported(folder: str) -> None:

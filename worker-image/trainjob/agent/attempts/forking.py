@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import List
 
 from trainjob.agent import rank_places
+from trainjob.agent.config import AgentConfig
 from trainjob.agent.mpi import proof
 from trainjob.agent.processes import rank_command
 from trainjob.agent.processes.rank import Rank
@@ -59,6 +60,11 @@ def tmp_of(site: Site) -> str:
     return site.config.shared_tmp or os.path.join(site.config.work_dir, "tmp")
 
 
+def recycled_of(config: AgentConfig) -> str:
+    """Where files of a former checkpoint wait for the next one to be written over."""
+    return os.path.join(config.work_dir, "recycled")
+
+
 def tmpdir_of(site: Site) -> str:
     """The same as the ranks are told it: through a short link where paths of sockets below it would be too long, since
     a loader whose workers cannot hand over their first batch waits for it for ever.
@@ -87,9 +93,12 @@ def make_folders(site: Site) -> None:
 
 def remove_leftovers(site: Site) -> None:
     """The ranks of this worker are reaped, or died with its agent: the temporary files whose names Python made up for
-    them go. Where the volume is short of room and no other worker uses the folder, all of it goes.
+    them go. Where the volume is short of room and no other worker uses the folder, all of it goes, and what waits to be
+    written over.
     """
     tmp, mark = tmp_of(site), _mark(site)
+    if _is_short_of_room(tmp):
+        shutil.rmtree(recycled_of(site.config), ignore_errors=True)
     everything = site.config.shared_tmp is None and _is_short_of_room(tmp)
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(tmp):
@@ -133,6 +142,7 @@ def place_of(site: Site, shape: Shape, run: int, answer: Joined, socket: str, se
         answer.hosted,
         site.starter.asks,
         proof.key_of(secret),
+        recycled_of(site.config) if site.config.spec.recycle else "",
     )
 
 

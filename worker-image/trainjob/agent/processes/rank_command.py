@@ -63,6 +63,8 @@ class AttemptPlace(NamedTuple):
     """Where the first rank here is to list what its script imports."""
     mpi_key: str = ""
     """Where mpirun is the command."""
+    recycled: str = ""
+    """The folder of what may be written over; empty: nothing is."""
 
 
 def is_plain(words: Sequence[str]) -> bool:
@@ -144,6 +146,7 @@ def of_place(place: RankPlace, shared: AttemptPlace) -> Dict[str, str]:
         "TMPDIR": shared.tmp,
         contract.ENV_TMP_MARK: shared.tmp_mark,
         contract.ENV_LEARN: shared.learn,
+        contract.ENV_RECYCLED: shared.recycled,
     }
     # Else rank 0 serves it, as a script that is started by hand has it.
     return {**env, contract.ENV_AGENT_STORE: str(True)} if shared.hosted else env

@@ -28,6 +28,7 @@ from trainjob.checkpoint.records.manifest import NoteFile, ReleaseNote
 from trainjob.checkpoint.records.merge import merge
 from trainjob.checkpoint.staging import cloning
 from trainjob.checkpoint.staging.plan import Source, check_names, compare, plans_of
+from trainjob.checkpoint.staging.recycling import Recycling
 from trainjob.checkpoint.staging.stamp import Stamp, boot
 from trainjob.checkpoint.staging.tree import TreeFile
 from trainjob.checkpoint.stores import transfer
@@ -63,8 +64,17 @@ class Held(NamedTuple):
 class Staging:
     """The staging area below `root` (made if need be), of a job with that storage (None: nowhere)."""
 
-    def __init__(self, root: str, storage: Optional[str] = None, given_out: Optional[str] = None) -> None:
-        """`given_out`: a folder from which restored checkpoints are handed out; they may be saved again."""
+    def __init__(
+        self,
+        root: str,
+        storage: Optional[str] = None,
+        given_out: Optional[str] = None,
+        recycling: Optional[Recycling] = None,
+    ) -> None:
+        """`given_out`: a folder from which restored checkpoints are handed out; they may be saved again. `recycling`:
+        where what leaves the area goes first.
+        """
+        self._recycling = recycling
         self.root = os.path.abspath(root)
         local = None if storage is None or "://" in storage else storage
         self._ours = [os.path.realpath(folder) for folder in (self.root, given_out, local) if folder is not None]
@@ -182,6 +192,8 @@ class Staging:
             return
         except OSError as error:
             raise StagingError(*errors.explain(error, "remove", folder, writing=True)) from error
+        if self._recycling is not None:
+            self._recycling.keep(os.path.join(trash, "files"))
         shutil.rmtree(trash, ignore_errors=True)
 
     def drop_unreleased(self) -> None:

@@ -1,8 +1,8 @@
 """What lies under a storage path on this machine, in words: the likely reason why another worker does not see the same
 files.
 
-Called by the storage child when it is asked whether it sees what rank 0's worker wrote. Reads /proc/self/mountinfo;
-pure apart from that.
+Called by the storage child when it is asked whether it sees what rank 0's worker wrote, and by staging (of what kind a
+file system is). Reads /proc/self/mountinfo; pure apart from that.
 """
 
 from __future__ import annotations
@@ -46,13 +46,7 @@ class Mount(NamedTuple):
 
 def describe(path: str, table: Optional[str] = None) -> str:
     """`table`: mountinfo's text, for tests."""
-    if table is None:
-        try:
-            with open(_MOUNTS, encoding="utf-8", errors="replace") as file:
-                table = file.read()
-        except OSError:
-            return "a volume of its own"
-    mount = find(os.path.realpath(path), table)
+    mount = _mount_of(path, table)
     if mount is None:
         return "a volume of its own"
     for part, words in _KUBELET:
@@ -68,6 +62,22 @@ def describe(path: str, table: Optional[str] = None) -> str:
         )
     where = f"folder {mount.root} of " if mount.root != "/" else ""
     return f"a disk of this node: {where}{mount.source} ({mount.kind}), as by hostPath"
+
+
+def kind_of(path: str, table: Optional[str] = None) -> Optional[str]:
+    """The type of the file system there; None: nobody can tell."""
+    mount = _mount_of(path, table)
+    return None if mount is None else mount.kind
+
+
+def _mount_of(path: str, table: Optional[str]) -> Optional[Mount]:
+    if table is None:
+        try:
+            with open(_MOUNTS, encoding="utf-8", errors="replace") as file:
+                table = file.read()
+        except OSError:
+            return None
+    return find(os.path.realpath(path), table)
 
 
 def find(path: str, table: str) -> Optional[Mount]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainjob.session import dict_file
-from trainjob.session.checkpoint import DICT_FILE
+from trainjob_api.contract import DICT_FILE
 
 LIMIT = 4 << 30
 """Bytes of the files of one checkpoint; larger ones are not looked at."""

@@ -60,7 +60,8 @@ def detach(job: TrainJob, words: list[str]) -> int:
         time.sleep(_POLL_S)
     for older in glob.glob(os.path.join(glob.escape(folder), LAUNCHER_LOG.format(pid="*"))):
         if older != log:  # of one name one launcher runs: the others are over
-            os.unlink(older)
+            with contextlib.suppress(FileNotFoundError):  # `tj rm`, in this moment
+                os.unlink(older)
     print(f"{name} runs in the background (pid {launcher.pid})")
     print(f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it")
     return CLI_OK

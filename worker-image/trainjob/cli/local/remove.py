@@ -134,10 +134,17 @@ def _old_runs(before: float, going: set[str]) -> list[Planned]:
         old = (
             [] if newest.id in going else [each for each in earlier.of(newest) if (each.ended or each.started) < before]
         )
-        size = sum(os.path.getsize(piece.path) for each in old for piece in output.of_run(each.output, each.started))
+        size = sum(_size(piece.path) for each in old for piece in output.of_run(each.output, each.started))
         if old:
             found.append(Planned(newest, size, None, old))
     return found
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:  # the job's launcher has just compressed it, or removed it
+        return 0
 
 
 def plan(record: Record, *, best: bool) -> Planned:

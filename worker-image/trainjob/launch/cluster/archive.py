@@ -6,10 +6,12 @@ upload.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import gzip
 import io
 import os
+import stat
 import subprocess
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -62,8 +64,10 @@ def collect(folder: str, must: Sequence[str] = ()) -> list[File]:
     files = []
     for name in sorted(names):
         path = os.path.join(folder, name)
-        if os.path.isfile(path):
-            files.append(File(name, path, os.path.getsize(path)))
+        with contextlib.suppress(OSError):  # a link to nothing; a file that an editor has just taken away
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode):
+                files.append(File(name, path, found.st_size))
     total = sum(file.size for file in files)
     if len(files) > FILES_LIMIT or total > RAW_LIMIT:
         raise LaunchError(

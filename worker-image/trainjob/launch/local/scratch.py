@@ -13,6 +13,7 @@ import fcntl
 import glob
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -104,11 +105,19 @@ def _owned(path: str) -> bool:
     return found.st_uid == os.getuid()
 
 
+def _is_old_folder(path: str) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:  # its job has just ended
+        return False
+    return stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime >= _NEWBORN_S
+
+
 def _remove_abandoned(path: str) -> bool:
     try:
         descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        if not os.path.isdir(path) or os.path.islink(path) or time.time() - os.lstat(path).st_mtime < _NEWBORN_S:
+        if not _is_old_folder(path):
             return False
         shutil.rmtree(path, ignore_errors=True)
         return True
