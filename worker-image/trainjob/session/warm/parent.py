@@ -117,7 +117,9 @@ def grow(wishes: Wishes, booted: AbstractSet[str], birth: Birth) -> Grown:
     gc.freeze()
     installed.widen()
     edited, own = unchanged.Edited(since), frozenset(sys.modules) - booted
-    missing = names.missing - {*wishes.modules}  # what nobody else has asked for nobody does without
+    # What nobody else has asked for nobody does without: of what was learned some is the job's own.
+    asked = [*wishes.modules, *(module_names.listed(wishes.learned) if wishes.learned else ())]
+    missing = names.missing.difference(name.partition(".")[0] for name in asked)
     ahead = becoming.Ahead(own, missing, becoming.changes(environ), _front(), installed, edited, unseeded, birth)
     return Grown(ahead, tuple(absent), module_names.text_of(brought))
 
