@@ -60,9 +60,11 @@ def timed(call) -> float:
     return time.perf_counter() - begun
 
 
-def wait_for(checkpoint: Path) -> None:
-    """Until it is durable."""
-    manifest, deadline = checkpoint / ".trainjob" / "manifest.json", time.monotonic() + PATIENCE_S
+def until_durable(checkpoints: Path) -> None:
+    """What was reported just now."""
+    global saved
+    saved += 1
+    manifest, deadline = checkpoints / f"1-1-{saved}" / ".trainjob" / "manifest.json", time.monotonic() + PATIENCE_S
     while not manifest.exists():
         if time.monotonic() > deadline:
             raise SystemExit(f"{manifest} did not come")
@@ -71,7 +73,6 @@ def wait_for(checkpoint: Path) -> None:
 
 def ours(state, checkpoints: Path, move: bool) -> dict:
     """torch.save into a folder, report(), and until the manifest is there."""
-    global saved
     folder = tempfile.mkdtemp()
     if not move:
         # A folder that the script keeps: its files are copied.
@@ -81,8 +82,7 @@ def ours(state, checkpoints: Path, move: bool) -> dict:
     begun = time.perf_counter()
     trainjob.report({"loss": 0.1}, checkpoint=handle, delete_local_checkpoint_after_upload=move)
     blocked = time.perf_counter() - begun
-    saved += 1
-    wait_for(checkpoints / f"1-1-{saved}")
+    until_durable(checkpoints)
     durable = time.perf_counter() - begun
     used = cpu() - before
     shutil.rmtree(folder, ignore_errors=True)
@@ -97,13 +97,9 @@ def ours(state, checkpoints: Path, move: bool) -> dict:
 
 def in_a_row(make, state, checkpoints: Path) -> dict:
     """`make` of the state, and report(): the third of three, as all that follow in a job that saves so."""
-    global saved
     for _ in range(3):
-        begun = time.perf_counter()
-        trainjob.report({"loss": 0.1}, checkpoint=make(state))
-        blocked = time.perf_counter() - begun
-        saved += 1
-        wait_for(checkpoints / f"1-1-{saved}")
+        blocked = timed(lambda: trainjob.report({"loss": 0.1}, checkpoint=make(state)))
+        until_durable(checkpoints)
     return {"blocked": blocked}
 
 

@@ -16,8 +16,9 @@ from trainjob_api.command import is_mpi, parse_python
 from trainjob_api.v1alpha1 import TrainJob, TrainJobSpec
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
-EPHEMERAL_STORAGE = "ephemeral-storage"
 """Resource names that count as GPUs; the first that the container asks for is taken."""
+EPHEMERAL_STORAGE = "ephemeral-storage"
+"""The resource that the kubelet evicts for: what containers and emptyDirs on disk have written."""
 
 
 def trainer_container(spec: TrainJobSpec) -> tuple[int, dict[str, Any]]:

@@ -97,9 +97,10 @@ def remove_leftovers(site: Site) -> None:
     written over.
     """
     tmp, mark = tmp_of(site), _mark(site)
-    if _is_short_of_room(tmp):
+    short = _is_short_of_room(tmp)
+    if short:
         shutil.rmtree(recycled_of(site.config), ignore_errors=True)
-    everything = site.config.shared_tmp is None and _is_short_of_room(tmp)
+    everything = short and site.config.shared_tmp is None
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(tmp):
             if everything or mark in name:

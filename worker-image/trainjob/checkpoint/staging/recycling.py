@@ -39,8 +39,10 @@ class Recycling:
         """Take out of the folder of a removed checkpoint, of which nobody knows any more, what may be written over."""
         self.clear()
         with contextlib.suppress(OSError):
-            found = list(_fitting(removed)) if mounts.kind_of(removed) in _MAPPED_IS_OPEN else []
-            if not found or sum(size for _, size in found) > self._room_left():
+            found = list(_fitting(removed))
+            if not found or mounts.kind_of(removed) not in _MAPPED_IS_OPEN:
+                return
+            if sum(size for _, size in found) > self._room_left():
                 return
             os.makedirs(self._folder, exist_ok=True)
             for name, _ in found:

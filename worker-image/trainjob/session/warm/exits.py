@@ -109,8 +109,10 @@ class Acts:
     def _is_new(self, path: str) -> bool:
         try:
             found = os.lstat(path)
-            if latest(found.st_ctime_ns) < self._since or not stat.S_ISDIR(found.st_mode):
-                return latest(found.st_ctime_ns) >= self._since
+            if latest(found.st_ctime_ns) < self._since:
+                return False
+            if not stat.S_ISDIR(found.st_mode):
+                return True
             with os.scandir(path) as entries:  # an older folder in which something was made has a new time, too
                 inside = [each.stat(follow_symlinks=False).st_ctime_ns for each in itertools.islice(entries, _FEW)]
             return all(latest(each) >= self._since for each in inside)

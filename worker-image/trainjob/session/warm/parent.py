@@ -132,7 +132,9 @@ def _given() -> Dict[str, str]:
         rows = [each.partition(b"=") for each in file.read().split(b"\0")]
     given = {os.fsdecode(name): os.fsdecode(value) for name, equals, value in reversed(rows) if equals}
     given.pop(_TMPDIR, None)
-    return {**given, **{name: value for name, value in os.environ.items() if name == _TMPDIR}}
+    if _TMPDIR in os.environ:
+        given[_TMPDIR] = os.environ[_TMPDIR]
+    return given
 
 
 def _front() -> Tuple[str, ...]:

@@ -73,7 +73,8 @@ def watched(*, defaults: bool = True) -> Iterator[List[str]]:
         def setdefault(self, name: Any, value: Any) -> Any:
             noted = len(read)
             found = super().setdefault(name, value)
-            del read[len(read) if defaults else noted :]
+            if not defaults:
+                del read[noted:]
             return found
 
     os.environ.__class__ = Watched
