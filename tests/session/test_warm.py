@@ -338,6 +338,30 @@ def test_what_does_not_survive_a_fork_is_not_forked(tmp_path: Path, unfit: str) 
     assert runs.left == []
 
 
+ONCE_IT_HAS_CLOSED = "while number == 0 and starter.parent.lives:\n    await asyncio.sleep(0.01)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("time.sleep(1); os._exit(3)", "died 2 times, at last: it ended with exit code 3"),
+        ("time.sleep(600)", "died 2 times, at last: it has closed its line to the agent"),
+    ],
+)
+def test_why_a_parent_is_gone_is_told_by_its_end_not_by_its_line(tmp_path: Path, source: str, words: str) -> None:
+    """Which closes a moment before, or alone: an import may close all files that it has not opened."""
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text(f"import os, time; os.closerange(3, 100); {source}")
+    (tmp_path / "scripts").mkdir()
+    _write(tmp_path / "scripts", "print('ran')\n")
+    extra = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "libraries"), *_library()])}
+    cwd, then = tmp_path / "scripts", ONCE_IT_HAS_CLOSED
+    runs = run_warm(["train.py"], cwd, preload=["ahead"], extra=extra, rounds=2, then=then)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", False)] * 2
+    assert words in runs.said[-1]
+    assert runs.left == []
+
+
 def test_each_rank_has_its_own_place_in_a_file_that_a_library_reads(tmp_path: Path) -> None:
     for name in ("libraries", "scripts"):
         (tmp_path / name).mkdir()

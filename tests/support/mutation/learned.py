@@ -169,4 +169,11 @@ MUTANTS = (
         "    if False:\n",
         UNFIT,
     ),
+    Mutant(
+        "a parent is lost before it is known why",
+        "worker-image/trainjob/agent/warm/starter.py",
+        "if self._parent is not None and self._parent.is_lost:",
+        "if self._parent is not None and not self._parent.lives:",
+        "tests/session/test_warm.py::test_why_a_parent_is_gone_is_told_by_its_end_not_by_its_line",
+    ),
 )

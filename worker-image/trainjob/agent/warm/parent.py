@@ -31,6 +31,8 @@ from trainjob_api.warm_messages import (
     packet,
 )
 
+END_S = 5.0
+"""So long after its line is closed a parent may take to end."""
 ROOM = 4096
 """Bytes for the variables that a rank has beyond those of its parent."""
 
@@ -76,6 +78,11 @@ class WarmParent:
     def lives(self) -> bool:
         """It is importing, or can be forked."""
         return self._line is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """It does not live, and why is known. (Why one ends is known a moment after its line is closed.)"""
+        return not self.lives and self.ready.done()
 
     @property
     def can_fork(self) -> bool:
@@ -159,6 +166,7 @@ class WarmParent:
         if word is None:
             # Its end is told by its wait status.
             self._lose(None)
+            self._loop.call_later(END_S, self._outlived_its_line)
             return
         if isinstance(word, BadMessage):
             word = Refused(f"it says what makes no sense: {word}")
@@ -169,6 +177,11 @@ class WarmParent:
         elif isinstance(word, Refused):
             self.refused, self.outdated, self.package = not word.again, word.again and self._has_forked, word.package
             self._lose(word.why)
+
+    def _outlived_its_line(self) -> None:
+        if self.pid:
+            self._lose("it has closed its line to the agent")
+            signal_group(self.pid, 9)
 
     def _lose(self, why: Optional[str]) -> None:
         self.why = self.why or why

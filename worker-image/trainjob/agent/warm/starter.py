@@ -129,7 +129,7 @@ class WarmStarter:
             self._local_world_size = local_world_size
             self._renew()
         self._gates.sift(come=True)
-        if self._parent is not None and not self._parent.lives:
+        if self._parent is not None and self._parent.is_lost:
             self._parent_lost(self._parent)
         if self._parent is not None and self._parent.can_fork:
             self._gates.fill(count, self._parent)
