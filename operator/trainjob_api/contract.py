@@ -218,8 +218,8 @@ storage.
 ENV_AGENT_SOCKET = "TRAINJOB_AGENT_SOCKET"
 """Path of the Unix socket on which the rank's agent answers."""
 ENV_STACK_FOLDER = "TRAINJOB_STACK_FOLDER"
-"""The folder with a file per rank, into which faulthandler writes all threads' stacks when the agent sends
-STACK_SIGNAL.
+"""The folder with a socket per rank, on which it tells where it stands, and a file into which faulthandler writes the
+main thread's stack when the agent sends STACK_SIGNAL to one that does not answer there.
 """
 ENV_AGENT_PID = "TRAINJOB_AGENT_PID"
 """Process id of the agent: a rank whose parent is another process ends itself."""
@@ -324,8 +324,8 @@ ELSEWHERE_FILE = ".elsewhere.json"
 STACK_SIGNAL_NAME = "SIGUSR2"
 STACK_FILE = "stack-{rank}"
 """In ENV_STACK_FOLDER. By rank, not by process: under a launcher many ranks share what the agent gave to one."""
-FLIGHT_SOCKET = "flight-{rank}"
-"""There too: a Unix socket on which a rank tells its collectives (`recorded_calls`)."""
+STANDING_SOCKET = "standing-{rank}"
+"""There too: the Unix socket on which a rank tells where it stands (`standing`)."""
 
 # --- Exit codes of the agent (the trainer container) ------------------------------------------------------------------
 EXIT_OK = 0

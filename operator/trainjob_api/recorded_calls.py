@@ -1,13 +1,12 @@
 """What a rank tells of its collectives, as torch's flight recorder has them: asked for where a job hangs.
 
-Said by `trainjob.session.flight_recorder`, read by the agent, compared by rank 0's. Standard library only, Python 3.9.
+Made by `trainjob.session.flight_recorder`, told in `standing`, compared by rank 0's agent. Standard library only,
+Python 3.9.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
-
-from trainjob_api.typed import Vocabulary
+from typing import NamedTuple
 
 GROUPS_LIMIT = 8
 CALLS_EACH = 8
@@ -30,12 +29,3 @@ class Call(NamedTuple):
     sizes: str
     """The tensors', where all ranks must have the same: `[1000] float`; else empty."""
     ended: bool
-
-
-class Calls(NamedTuple):
-    """One rank's, the oldest of each group first."""
-
-    calls: Tuple[Call, ...]
-
-
-RECORDED: Vocabulary[Calls] = Vocabulary({"calls": Calls}, arrays=(Call,))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from support.agent_rig import Rig
+from trainjob.agent.processes.stacks import ALONE
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -83,12 +85,36 @@ def test_a_rank_whose_program_closes_all_descriptors_gives_its_stack_after_its_n
         assert (rig.work / "taken-1").read_text() == ""
 
 
-def test_a_rank_that_took_the_handler_away_is_left_in_peace(tmp_path: Path) -> None:
-    script = SCRIPT.replace("SLOW", "1").replace(
-        "if c.rank", "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_DFL)\nif c.rank"
-    )
+TAKES_THE_HANDLER_AWAY = "import signal\nsignal.signal(signal.SIGUSR2, signal.SIG_DFL)\n"
+
+
+def test_a_rank_that_took_the_handler_away_answers_by_itself(tmp_path: Path) -> None:
+    script = SCRIPT.replace("SLOW", "1").replace("if c.rank", f"{TAKES_THE_HANDLER_AWAY}if c.rank")
     with Rig(tmp_path, script=script, env=WARN) as rig:
         rig.run(1)
-        rig.wait_text(0, "does not handle SIGUSR2")
+        rig.wait_text(0, "in still_evaluating")
         (rig.work / "go on").touch()
+        rig.wait(rig.completed, "completed")
+
+
+HOLDS_THE_LOCK = """
+import ctypes
+def holds_the_lock():
+    ctypes.PyDLL(None).read(os.open("pipe", os.O_RDWR), ctypes.create_string_buffer(1), 1)
+if c.rank == 1:
+    holds_the_lock()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "said"), [("", ALONE), (TAKES_THE_HANDLER_AWAY, "does not handle SIGUSR2")], ids=["handles it", "not"]
+)
+def test_a_rank_that_cannot_answer_is_sent_the_signal_if_it_handles_it(tmp_path: Path, before: str, said: str) -> None:
+    script = SCRIPT.replace("SLOW", "-1").replace("if c.rank", f"{before}{HOLDS_THE_LOCK}if c.rank", 1)
+    with Rig(tmp_path, script=script, env=WARN) as rig:
+        os.mkfifo(rig.work / "pipe")
+        rig.run(1)
+        rig.wait_text(0, said)
+        assert ("in holds_the_lock" in rig.text(0)) == (said == ALONE)
+        (rig.work / "pipe").write_bytes(b"1")
         rig.wait(rig.completed, "completed")

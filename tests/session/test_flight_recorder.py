@@ -1,5 +1,5 @@
-"""A rank's collectives, read from outside while it is inside one that does not end. With torch's own record, but for
-what a record of another backend looks like.
+"""A rank's collectives and stacks, told by itself while it is inside a call that does not end. With torch's own record,
+but for what a record of another backend looks like.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from pathlib import Path
 import pytest
 
 from support.patience import HANG_S
-from trainjob.agent.processes.recorded import recorded_of
+from trainjob.agent.processes.asking import standing_of
 from trainjob.session import flight_recorder
 from trainjob_api import contract
 from trainjob_api.recorded_calls import CALLS_EACH, GROUPS_LIMIT, Call
+from trainjob_api.standing import Standing
 
 RANK = """
 import os, signal, socket, sys, threading, time
 import torch, torch.distributed as dist
-from trainjob.session import flight_recorder, gloo_threads
+from trainjob.session import flight_recorder, gloo_threads, stacks
 gloo_threads.let_finish()  # as each rank does
 rank = int(os.environ["RANK"])
 if "alone" not in sys.argv:
     dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
-flight_recorder.serve()
-flight_recorder.serve()
+flight_recorder.begin()
+stacks.make_readable()
+stacks.make_readable()
 """
+WAIT_S = 1.0
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -64,8 +67,17 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def asked(folder: Path, ranks: tuple[int, ...] = (0, 1)) -> dict[int, tuple[Call, ...]]:
-    return asyncio.run(recorded_of(ranks, str(folder)))
+def asked(folder: Path, *ranks: subprocess.Popen[str]) -> dict[int, Standing]:
+    """Of those that answer."""
+
+    async def ask() -> list[Standing | None]:
+        return await asyncio.gather(*(standing_of(n, each.pid, str(folder), WAIT_S) for n, each in enumerate(ranks)))
+
+    return {rank: told for rank, told in enumerate(asyncio.run(ask())) if told is not None}
+
+
+def called(folder: Path, *ranks: subprocess.Popen[str]) -> dict[int, tuple[Call, ...] | None]:
+    return {rank: told.calls for rank, told in asked(folder, *ranks).items()}
 
 
 WAITS = """
@@ -90,7 +102,7 @@ def test_a_rank_inside_a_collective_tells_what_it_has_called(tmp_path: Path, sta
     first = Call("default_pg", 1, "all_reduce", "[3] float", True)
     shared = Call("1", 1, "broadcast", "[3] float", True)
     until = time.monotonic() + HANG_S
-    while (found := asked(tmp_path)) != {0: (shared, first, waits), 1: (first, shared)}:
+    while (found := called(tmp_path, *ranks)) != {0: (shared, first, waits), 1: (first, shared)}:
         assert all(rank.poll() is None for rank in ranks) and time.monotonic() < until, found
     assert ranks[1].stdin is not None
     ranks[1].stdin.write("go\n")
@@ -141,8 +153,8 @@ def test_a_program_that_closed_the_socket_keeps_its_own(tmp_path: Path, start: S
     rank.stdin.write("close\n")
     rank.stdin.flush()
     assert said(rank) == "closed"
-    asked(tmp_path, (0,))  # one who waits since before
-    assert asked(tmp_path, (0,)) == {}
+    asked(tmp_path, rank)  # one who waits since before
+    assert asked(tmp_path, rank) == {}
     callers = []
     for number in range(60):
         caller = socket.socket(socket.AF_UNIX)
@@ -159,24 +171,35 @@ def test_a_stopped_rank_is_left_out(tmp_path: Path, start: Start) -> None:
     assert [said(rank) for rank in ranks] == ["there", "there"]
     ranks[0].send_signal(signal.SIGSTOP)
     os.waitpid(ranks[0].pid, os.WUNTRACED)  # until all its threads stand
-    while not (found := asked(tmp_path)):  # who is late is left out too
+    while not (found := asked(tmp_path, *ranks)):  # who is late is left out too
         assert all(rank.poll() is None for rank in ranks)
     assert set(found) == {1}
     ranks[0].send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"op":"calls"}', b'{"op":"calls","calls":[[1]]}', b"[" * 10**5])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"op":"standing"}',
+        b'{"op":"standing","pid":1,"stacks":"","calls":[[1]]}',
+        b'{"op":"standing","pid":2,"stacks":"of another process"}',
+        b"[" * 10**5,
+    ],
+)
 def test_an_answer_that_makes_no_sense_is_none(tmp_path: Path, text: bytes) -> None:
-    async def ask() -> dict[int, tuple[Call, ...]]:
+    async def ask() -> Standing | None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(text)
             writer.close()
 
-        server = await asyncio.start_unix_server(answer, tmp_path / contract.FLIGHT_SOCKET.format(rank=0))
+        server = await asyncio.start_unix_server(answer, tmp_path / contract.STANDING_SOCKET.format(rank=0))
         async with server:
-            return await recorded_of([0], str(tmp_path))
+            return await standing_of(0, 1, str(tmp_path), HANG_S)
 
-    assert asyncio.run(ask()) == {}
+    assert asyncio.run(ask()) is None
 
 
 AGAIN = """
@@ -194,9 +217,9 @@ time.sleep(600)
 def test_a_group_that_is_made_anew_has_calls_of_its_own_alone(tmp_path: Path, start: Start) -> None:
     ranks = [start(AGAIN, 0), start(AGAIN, 1)]
     assert [said(rank) for rank in ranks] == ["again", "again"]
-    while set(found := asked(tmp_path)) != {0, 1}:
+    while set(found := called(tmp_path, *ranks)) != {0, 1}:
         assert all(rank.poll() is None for rank in ranks)
-    assert {calls[0][:4] for calls in found.values() if len(calls) == 1} == {
+    assert {calls[0][:4] for calls in found.values() if calls is not None and len(calls) == 1} == {
         ("default_pg", 1, "broadcast", "[3] float")
     }
 
@@ -204,7 +227,7 @@ def test_a_group_that_is_made_anew_has_calls_of_its_own_alone(tmp_path: Path, st
 CHILD = """
 import subprocess
 os.environ["TRAINJOB_RANK_PID"] = str(os.getpid())
-code = "import torch.distributed; from trainjob.session import flight_recorder as f; f.serve(); print(f._served)"
+code = "from trainjob.session import answering, stacks; stacks.make_readable(); print(answering._served)"
 print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip(), flush=True)
 time.sleep(600)
 """
@@ -213,15 +236,23 @@ time.sleep(600)
 def test_a_process_that_a_rank_has_started_leaves_its_socket_alone(tmp_path: Path, start: Start) -> None:
     rank = start(CHILD, 0, "alone")
     assert said(rank) == "None"
-    while not (found := asked(tmp_path, (0,))):
+    while not (found := called(tmp_path, rank)):
         assert rank.poll() is None
     assert found == {0: (Call("default_pg", 0, "", "", True),)}
 
 
-def test_without_an_agent_nothing_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(contract.ENV_STACK_FOLDER, raising=False)
-    flight_recorder.serve()
-    assert asked(tmp_path) == {}
+NO_GROUP = RANK.replace("flight_recorder.begin()\n", "")
+
+
+def test_a_rank_without_a_group_tells_its_stacks_alone(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RANK", NO_GROUP)
+    rank = start("print('there', flush=True)\ntime.sleep(600)", 0, "alone")
+    assert said(rank) == "there"
+    while not (found := asked(tmp_path, rank)):
+        assert rank.poll() is None
+    assert found[0].calls is None and "[MainThread]" in found[0].stacks
 
 
 def entry(number: int, group: tuple[str, str] = ("0", "default_pg"), **more: object) -> dict[str, object]:

@@ -37,7 +37,7 @@ def look() -> None:
     ready = getattr(distributed, "is_initialized", None)
     if ready is not None and ready():
         _mine.group = time.monotonic()
-        flight_recorder.serve()
+        flight_recorder.begin()
 
 
 def restored() -> None:

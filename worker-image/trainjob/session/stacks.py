@@ -1,4 +1,6 @@
-"""Where a rank stands, readable from outside: faulthandler answers the agent's signal with all threads' stacks.
+"""Where a rank stands, readable from outside: a thread answers the agent (`answering`), and while a call holds the
+interpreter's lock, faulthandler the agent's signal, with the stack of the thread that the signal comes to (the main
+one) alone. Those of the others it would read while they run, and end the process where a frame is gone meanwhile.
 
 Called at a rank's boot and, where a launcher such as torchrun started the rank, by the connection's opening; and again
 where that is made anew, since what has closed its descriptor (os.closerange) has closed the file's too, whose number
@@ -13,6 +15,7 @@ import signal
 import sys
 from typing import NamedTuple, Optional, Tuple
 
+from trainjob.session import answering
 from trainjob_api import contract
 
 
@@ -27,14 +30,16 @@ _file: Optional[_File] = None
 
 
 def make_readable() -> None:
-    """Have STACK_SIGNAL write the stacks into this rank's file in ENV_STACK_FOLDER, if it does not yet; a crash leaves
-    its own in the rank's log. Where there is no room for that file the rank trains without, and says so.
+    """Answer on this rank's socket in ENV_STACK_FOLDER, and have STACK_SIGNAL write into its file there, if that is not
+    so yet; a crash leaves all stacks in the rank's log. Where there is no room the rank trains without, and says so.
     """
     global _registered
+    folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
+    if folder and rank:
+        answering.serve(os.path.join(folder, contract.STANDING_SOCKET.format(rank=rank)))
     if _registered and (_file is None or _identity(_file.descriptor) == _file.identity is not None):
         return
     _registered = True
-    folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
     if folder and rank:
         _register(os.path.join(folder, contract.STACK_FILE.format(rank=rank)))
     if not faulthandler.is_enabled():
@@ -52,7 +57,7 @@ def _register(path: str) -> None:
         print(f"trainjob: the stacks of this rank cannot be shown: {error}", file=sys.stderr)
     else:
         _file = _File(descriptor, _identity(descriptor))
-        faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=True)
+        faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=False)
 
 
 def _identity(descriptor: int) -> Optional[Tuple[int, int]]:

@@ -17,8 +17,7 @@ from trainjob.agent.background import Background
 from trainjob.agent.pace.telling import Telling
 from trainjob.agent.processes.output import RankOutput
 from trainjob.agent.processes.rank import Rank, how_it_ended
-from trainjob.agent.processes.recorded import recorded_of
-from trainjob.agent.processes.stacks import stacks_of
+from trainjob.agent.processes.stacks import all_stand
 from trainjob.agent.processes.vitals import Stillness
 from trainjob.agent.restoring.restore import Damaged, NotHere, Restore
 from trainjob.agent.site import Site
@@ -304,9 +303,9 @@ class Member:
                 pids[number] = None if self.server is None else self.server.pid_of(number)
         there = {number: pid for number, pid in pids.items() if pid is not None}
         quiet = self._stillness.since(loop.time(), there)
-        folder = self._site.socket_folder
-        stacks, calls = await asyncio.gather(stacks_of(pids, folder), recorded_of(there, folder))
-        texts.update(stacks)
+        found = await all_stand(pids, self._site.socket_folder)
+        texts.update({number: each.stacks for number, each in found.items()})
+        calls = {number: each.calls for number, each in found.items() if each.calls is not None}
         self._stillness.settle(loop.time(), there)
         self._send(StacksAre(asked.request, texts, self._site.config.place, quiet, calls))
 

@@ -1,4 +1,5 @@
-"""Where a rank stands: its Python stacks, written by faulthandler into a file when the agent sends STACK_SIGNAL.
+"""Where a rank stands: the stacks of its threads and its collectives, as it tells them itself (`asking`); of one that
+does not answer, the stack of its main thread, which faulthandler writes into a file when the agent sends STACK_SIGNAL.
 
 Called by `member` when other ranks wait for one of ours, and by `tj stack`. The signal ends a process that does not
 handle it, so it goes to no other than the process that spoke to us as this rank (behind a shell or a launcher that is
@@ -12,27 +13,64 @@ import asyncio
 import contextlib
 import os
 import signal
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from trainjob.agent.processes.asking import standing_of
 from trainjob.agent.processes.reaper import deaf_threads, handles
 from trainjob_api import contract
+from trainjob_api.recorded_calls import Call
 
 WAIT_S = 1.0
+ASKED_SHARE = 0.5
+"""Of that, for its own answer; then it is sent the signal."""
 POLL_S = 0.02
 TEXT_LIMIT = 16_000
 CUT = " bytes before this are not shown]"
 """How the first line ends of a text that is longer."""
 MORE = "..."
-"""The last line where there is more: faulthandler's own, of more than a hundred threads."""
+"""The last line where there is more than was written in time."""
+ALONE = "its main thread alone: the others do not answer (does a call hold the interpreter's lock?)"
+"""The first line of a stack that the signal gave."""
 _SIGNAL = getattr(signal, contract.STACK_SIGNAL_NAME)
 
 
-async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT_LIMIT, wait_s: float = WAIT_S) -> str:
-    """The stack of one rank (the last `limit` bytes at most), or why there is none; `pid`: of the process that has said
-    hello as this rank. Takes `wait_s` at most.
+class Stands(NamedTuple):
+    """One rank."""
+
+    stacks: str
+    """The main thread's last; or a sentence why there is none."""
+    calls: Optional[Tuple[Call, ...]] = None
+    """Its last collectives; None: it does not tell."""
+
+
+async def stands(rank: int, pid: Optional[int], folder: str, limit: int = TEXT_LIMIT, wait_s: float = WAIT_S) -> Stands:
+    """Where one rank stands; of its stacks the last `limit` bytes at most. `pid`: of the process that has said hello as
+    this rank. Takes `wait_s` at most.
     """
     if pid is None:
-        return "has not reached the training library yet (Python is starting), or has left it"
+        return Stands("has not reached the training library yet (Python is starting), or has left it")
+    clock = asyncio.get_running_loop().time
+    until = clock() + wait_s
+    told = await standing_of(rank, pid, folder, wait_s * ASKED_SHARE)
+    if told is not None:
+        return Stands(tail(told.stacks, limit), told.calls)
+    text = await _main_thread_of(rank, pid, folder, limit, until)
+    return Stands(text or f"gives no stack within {wait_s:g} s: {_state(pid)}")
+
+
+async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT_LIMIT, wait_s: float = WAIT_S) -> str:
+    """The stacks of one rank alone, as `stands`."""
+    return (await stands(rank, pid, folder, limit, wait_s)).stacks
+
+
+async def all_stand(pids: Mapping[int, Optional[int]], folder: str) -> Dict[int, Stands]:
+    """Several ranks at once."""
+    found = await asyncio.gather(*(stands(rank, pid, folder) for rank, pid in pids.items()))
+    return dict(zip(pids, found))
+
+
+async def _main_thread_of(rank: int, pid: int, folder: str, limit: int, until: float) -> str:
+    """What faulthandler writes at the signal, or why it cannot; empty: it has written nothing `until` then."""
     # Without a handler it would die of it. A program that took its place (exec) has none.
     if not handles(pid, _SIGNAL):
         return f"gives no stack: {_state(pid)}, and does not handle {contract.STACK_SIGNAL_NAME}"
@@ -40,32 +78,32 @@ async def stack_of(rank: int, pid: Optional[int], folder: str, limit: int = TEXT
     held = files_of(pid)
     if held is not None and not any(os.path.basename(each) == os.path.basename(path) for each in held):
         return "gives no stack: its program has closed the file for it (os.closerange?)"
-    before, deaf = _size(path), deaf_threads(pid, _SIGNAL)
+    clock = asyncio.get_running_loop().time
+    deaf = deaf_threads(pid, _SIGNAL)
+    # The signal would come to another thread, which would be taken for the main one. One that writes its stack for who
+    # has asked before is soon done.
+    while pid in deaf:
+        if clock() >= until:
+            return f"gives no stack: its main thread does not answer, and holds off {contract.STACK_SIGNAL_NAME}"
+        await asyncio.sleep(POLL_S)
+        deaf = deaf_threads(pid, _SIGNAL)
+    before = _size(path)
     try:
         os.kill(pid, _SIGNAL)
     except ProcessLookupError:
         return "is ending"
     except OSError as error:
         return f"gives no stack: {error}"
-    deadline = asyncio.get_running_loop().time() + wait_s
     seen = before
-    while asyncio.get_running_loop().time() < deadline:
+    while clock() < until:
         await asyncio.sleep(POLL_S)
         size = _size(path)
         # Where others use the machine a thread that writes may stand still for longer than we wait: it is done when it
         # has left the handler.
         if size > before and size == seen and deaf_threads(pid, _SIGNAL) <= deaf:
-            return _read(path, before, limit)
+            return tail(f"{ALONE}\n{_read(path, before)}", limit)
         seen = size
-    if seen > before:
-        return f"{_read(path, before, limit)}\n{MORE}"
-    return f"gives no stack within {wait_s:g} s: {_state(pid)}"
-
-
-async def stacks_of(pids: Mapping[int, Optional[int]], folder: str) -> Dict[int, str]:
-    """Of several ranks at once."""
-    texts = await asyncio.gather(*(stack_of(rank, pid, folder) for rank, pid in pids.items()))
-    return dict(zip(pids, texts))
+    return tail(f"{ALONE}\n{_read(path, before)}\n{MORE}", limit) if seen > before else ""
 
 
 def files_of(pid: int) -> Optional[List[str]]:
@@ -88,20 +126,17 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read(path: str, start: int, limit: int) -> str:
+def _read(path: str, start: int) -> str:
     try:
         with open(path, "rb") as file:
-            # The end: faulthandler writes the main thread last.
-            cut = max(0, file.seek(0, os.SEEK_END) - start - limit)
-            file.seek(start + cut)
-            text = file.read(limit).decode("utf-8", "replace").rstrip()
+            file.seek(start)
+            return file.read().decode("utf-8", "replace").rstrip()
     except OSError as error:
         return f"its stack cannot be read: {error}"
-    return text if not cut else f"[{cut}{CUT}\n{text}"
 
 
 def tail(text: str, limit: int) -> str:
-    """The last `limit` bytes of a rank's stacks, and how many are left out."""
+    """The last `limit` bytes of a rank's stacks, where the main thread stands, and how many are left out."""
     whole = text.encode("utf-8", "replace")
     cut = len(whole) - limit
     return text if cut <= 0 else f"[{cut}{CUT}\n{whole[cut:].decode('utf-8', 'ignore')}"
