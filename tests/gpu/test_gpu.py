@@ -95,6 +95,7 @@ for _ in range(3):
     mean = torch.ones(2, 4, device=device)
     dist.all_reduce(mean)
 print(mean.sum().item())
+flight_recorder.begin()
 last = flight_recorder.calls()[-1]
 print(last.group, last.number, last.what, last.sizes)
 """

@@ -12,27 +12,30 @@ import os
 import signal
 from _thread import get_ident, start_new_thread  # by name: programs replace what these modules have (gevent)
 from socket import AF_UNIX, socket
+from time import sleep
 from typing import NamedTuple, Optional, Tuple
 
-from trainjob.session import flight_recorder, frames
+from trainjob.session import descriptors, flight_recorder, frames
 from trainjob_api import contract
 from trainjob_api.recorded_calls import Call
 from trainjob_api.standing import STANDING, Standing
 
 _SENDS_WITHIN_S = 1.0
+_TRIES_EACH_S = 0.1
 
 
 class _Served(NamedTuple):
     path: str
     listener: socket
-    inode: int
+    ours: Optional[descriptors.Identity]
 
     def is_there(self) -> bool:
-        """The program may have closed all files, and opened its own under this number."""
-        try:
-            return os.fstat(self.listener.fileno()).st_ino == self.inode
-        except (OSError, ValueError):
-            return False
+        """The program has not closed it."""
+        return self.ours is not None and descriptors.identity(self.listener.fileno()) == self.ours
+
+    def close(self) -> None:
+        """If it is still ours."""
+        descriptors.close(self.listener, self.ours)
 
 
 _served: Optional[_Served] = None
@@ -47,18 +50,38 @@ def serve(path: str) -> None:
         return
     if _served is not None and _served.path == path and _served.is_there():
         return
-    listener = socket(AF_UNIX)
+    try:
+        listener = socket(AF_UNIX)
+    except OSError:  # this process's own trouble
+        return
+    made = _Served(path, listener, descriptors.identity(listener.fileno()))
     try:
         if os.path.exists(path):
-            os.unlink(path)  # of the attempt before
+            _wake(path)
+            os.unlink(path)
+        listener.settimeout(None)  # not the program's default
         listener.bind(path)
         listener.listen(4)
-        made = _Served(path, listener, os.fstat(listener.fileno()).st_ino)
         _start(made)
     except (OSError, RuntimeError):  # no room, no thread
-        listener.close()
+        made.close()
     else:
         _served = made
+
+
+def _wake(path: str) -> None:
+    """The thread that waits at a socket that the program has closed finds that it is no longer wanted. Of an attempt
+    before there is none.
+    """
+    caller = socket(AF_UNIX)
+    ours = descriptors.identity(caller.fileno())
+    try:
+        caller.setblocking(False)
+        caller.connect(path)
+    except OSError:
+        pass
+    finally:
+        descriptors.close(caller, ours)
 
 
 def _start(made: _Served) -> None:
@@ -72,18 +95,22 @@ def _start(made: _Served) -> None:
 
 
 def _answer(made: _Served) -> None:
-    try:
-        while made.is_there():
+    while made.is_there():
+        try:
             asker, _ = made.listener.accept()
-            with asker:
-                asker.settimeout(_SENDS_WITHIN_S)
-                _tell(asker)
-    except (OSError, ValueError):
-        return
+        except OSError:  # closed, or no descriptor is free
+            sleep(_TRIES_EACH_S)
+            continue
+        ours = descriptors.identity(asker.fileno())
+        if made.is_there():
+            _tell(asker)
+        descriptors.close(asker, ours)
+    made.close()
 
 
 def _tell(asker: socket) -> None:
     try:
+        asker.settimeout(_SENDS_WITHIN_S)
         told = Standing(os.getpid(), frames.of_all(but=get_ident()), _calls())
         asker.sendall(json.dumps(STANDING.frame(told)[0]).encode())
     except Exception:

@@ -1,6 +1,4 @@
-"""One connection of this process to its agent, whose descriptor the program may close behind our back (os.closerange,
-libraries that make daemons): its number may then be another file's or socket's, which is neither written to, read from
-nor closed.
+"""One connection of this process to its agent, whose descriptor the program may close behind our back (`descriptors`).
 
 Made by `line`, which makes another when this one is gone.
 """
@@ -8,11 +6,9 @@ Made by `line`, which makes another when this one is gone.
 from __future__ import annotations
 
 import errno
-import os
 import socket
-from typing import Optional, Tuple
 
-from trainjob.session import errors
+from trainjob.session import descriptors, errors
 
 CONNECT_TIMEOUT_S = 30.0
 
@@ -29,7 +25,7 @@ class Connection:
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:  # this process's own trouble
             raise errors.AgentLostError(f"No connection to the agent of this worker can be made: {error}") from None
-        self._file = self._now()
+        self._ours = descriptors.identity(self._sock.fileno())
         try:
             self._sock.settimeout(CONNECT_TIMEOUT_S)
             self._sock.connect(path)
@@ -46,7 +42,7 @@ class Connection:
 
     def is_there(self) -> bool:
         """Whether the descriptor is still ours."""
-        return self._file is not None and self._now() == self._file
+        return self._ours is not None and descriptors.identity(self._sock.fileno()) == self._ours
 
     def recv(self, count: int) -> bytes:
         """As a socket's."""
@@ -64,15 +60,4 @@ class Connection:
 
     def close(self) -> None:
         """If it is still ours."""
-        if self.is_there():
-            self._sock.close()
-        else:
-            self._sock.detach()
-
-    def _now(self) -> Optional[Tuple[int, int]]:
-        """Which file the descriptor is now; None: it is closed."""
-        try:
-            found = os.fstat(self._sock.fileno())
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+        descriptors.close(self._sock, self._ours)

@@ -13,15 +13,15 @@ import faulthandler
 import os
 import signal
 import sys
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
-from trainjob.session import answering
+from trainjob.session import answering, descriptors
 from trainjob_api import contract
 
 
 class _File(NamedTuple):
     descriptor: int
-    identity: Optional[Tuple[int, int]]
+    identity: Optional[descriptors.Identity]
 
 
 _registered = False
@@ -37,7 +37,7 @@ def make_readable() -> None:
     folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
     if folder and rank:
         answering.serve(os.path.join(folder, contract.STANDING_SOCKET.format(rank=rank)))
-    if _registered and (_file is None or _identity(_file.descriptor) == _file.identity is not None):
+    if _registered and (_file is None or descriptors.identity(_file.descriptor) == _file.identity is not None):
         return
     _registered = True
     if folder and rank:
@@ -56,14 +56,5 @@ def _register(path: str) -> None:
     except OSError as error:
         print(f"trainjob: the stacks of this rank cannot be shown: {error}", file=sys.stderr)
     else:
-        _file = _File(descriptor, _identity(descriptor))
+        _file = _File(descriptor, descriptors.identity(descriptor))
         faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=False)
-
-
-def _identity(descriptor: int) -> Optional[Tuple[int, int]]:
-    """Which file a descriptor is now; None: it is closed."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

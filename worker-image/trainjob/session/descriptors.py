@@ -1,0 +1,31 @@
+"""Descriptors of ours that the program may close behind our back (os.closerange, libraries that make daemons): the
+number may then be another file's or socket's, which is neither written to, read from nor closed.
+"""
+
+from __future__ import annotations
+
+import os
+from socket import socket
+from typing import Optional, Tuple
+
+Identity = Tuple[int, int]
+
+
+def identity(descriptor: int) -> Optional[Identity]:
+    """Which file it is now; None: it is closed."""
+    try:
+        found = os.fstat(descriptor)
+    except (OSError, ValueError):  # -1, of a socket that is closed
+        return None
+    return found.st_dev, found.st_ino
+
+
+def close(sock: socket, ours: Optional[Identity]) -> None:
+    """If it is still ours; otherwise only forget it. Raises nothing."""
+    if ours is not None and identity(sock.fileno()) == ours:
+        try:
+            sock.close()
+            return
+        except OSError:
+            pass
+    sock.detach()
