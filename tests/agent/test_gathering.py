@@ -321,6 +321,37 @@ def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: S
     )
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_leaves_the_own_staging_any_moment_is_given_as_files_that_stay(
+    tmp_path: Path, store: Store, apart: bool
+) -> None:
+    committed(store, tmp_path / "staged", FILES)
+    leaves = False
+
+    async def test(work: Gathering, peer: PeerAgent, child: Child | None) -> None:
+        nonlocal leaves
+        await work.gather(["a", "c"], apart)
+        (tmp_path / "staged/c").unlink()
+        leaves = True
+        await work.gather(["a", "c"], apart)
+        shutil.rmtree(tmp_path / "staged")
+        assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
+        assert child is not None and child.asked == [("verify", ("c",))] and peer.asked == []
+
+    gathering(
+        tmp_path,
+        test,
+        peer=PeerAgent(WHOLE),
+        store=store,
+        staged=str(tmp_path / "staged"),
+        own=stamps(tmp_path, "a", "c"),
+        committed=COMMITTED,
+        sums=SUMS,
+        is_stored=lambda: True,
+        may_go=lambda: leaves,
+    )
+
+
 def test_a_mounted_checkpoint_is_compared_and_read_where_it_lies(tmp_path: Path, store: Store) -> None:
     uri = committed(store, tmp_path / "staged", FILES)
 

@@ -220,6 +220,51 @@ def test_who_changed_its_folder_gets_a_new_one_with_what_the_agent_brings(kept: 
     assert asked == [(None, True), (None, True)]
 
 
+@pytest.mark.parametrize(
+    "reads",
+    [
+        lambda made: made.open("model.pt").read(),
+        lambda made: Path(made.to_directory(), "model.pt").read_bytes(),
+        lambda made: Path(made.path, "model.pt").read_bytes(),
+    ],
+    ids=["open", "to_directory", "path"],
+)
+def test_what_leaves_the_staging_area_just_then_is_brought_again(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Callable[[Checkpoint], bytes]
+) -> None:
+    """Another thread's report() released a newer one between the agent's answer and the first byte."""
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "model.pt").symlink_to(tmp_path / "left")
+    answers = [links, kept]
+
+    def fetch(paths: list[str] | None, apart: bool = False) -> str:
+        return str(answers.pop(0))
+
+    listing = tmp_path / "listing.json"
+    listing.write_text('["model.pt"]')
+    brought = Brought(str(listing), fetch)
+    looks = [True, False]  # it was there when it was looked
+    monkeypatch.setattr(brought, "_stays", lambda path: looks.pop(0))
+    assert reads(Checkpoint.from_restored({"id": "1-1-1"}, brought)) == FILES["model.pt"]
+
+
+def test_links_of_a_checkpoint_that_is_no_longer_the_newest_are_asked_for_again(kept: Path, tmp_path: Path) -> None:
+    links, old = tmp_path / "links", False
+    links.mkdir()
+    (links / "model.pt").symlink_to(kept / "model.pt")
+
+    def fetch(paths: list[str] | None, apart: bool = False) -> str:
+        return str(kept if old else links)
+
+    listing = tmp_path / "listing.json"
+    listing.write_text('["model.pt"]')
+    brought = Brought(str(listing), fetch, lambda: old)
+    assert brought.file("model.pt") == str(links / "model.pt")
+    old = True
+    assert brought.file("model.pt") == str(kept / "model.pt")
+
+
 def test_folders_whose_handle_is_gone_go_with_the_next_one_and_all_go_with_the_process(
     kept: Path, temporary: Path
 ) -> None:

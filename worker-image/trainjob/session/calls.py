@@ -41,6 +41,8 @@ class _Position:
         self.asked = False
         self.current: Optional[Checkpoint] = None
         self.released_id: Optional[str] = None
+        self.newest: Optional[str] = None
+        """The last one that a report released, whether it was asked for or not."""
         self.epoch: Optional[int] = None
         self.requested = False
         """The last answer that all ranks got said that a checkpoint is wished."""
@@ -139,7 +141,7 @@ def report(
     for text in reply.warnings:
         warned.once(text, text)  # a loop gets the same with each checkpoint
     if reply.checkpoint is not None:
-        _position.released_id = reply.checkpoint.id
+        _position.released_id = _position.newest = reply.checkpoint.id
         if checkpoint_dir_name is not None and who.rank == 0:
             offering.name(checkpoint_dir_name, reply.checkpoint.id, who.storage)
         if validation and who.rank == 0 and session.validate is not None:
@@ -233,7 +235,10 @@ def restored(found: Mapping[str, Any]) -> Checkpoint:
         milestones.restored()
         return folder
 
-    return Checkpoint.from_restored(found, Brought(str(found["listing"]), fetch))
+    def is_old() -> bool:
+        return _position.newest not in (None, id_)
+
+    return Checkpoint.from_restored(found, Brought(str(found["listing"]), fetch, is_old))
 
 
 def reported_epoch() -> Optional[int]:

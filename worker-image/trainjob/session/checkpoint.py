@@ -239,7 +239,11 @@ class Checkpoint:
         self.bring([name])
         local = self._contents_of().file(name)
         try:
-            return open(local, "rb")
+            try:
+                return open(local, "rb")
+            except FileNotFoundError:  # a newer one was released just then, and it left the agent's staging area
+                local = self._contents_of().file(name)
+                return open(local, "rb")
         except OSError as error:
             raise CheckpointError(
                 f"{local}, which is {name} of {self!r}, cannot be read: {error.strerror or error}"
@@ -273,14 +277,12 @@ class Checkpoint:
         source = self._contents_of().read_folder() if self._is_brought else self._there()
         target = os.path.abspath(os.path.expanduser(path)) if path else tempfile.mkdtemp(prefix="trainjob-checkpoint-")
         try:
-            for folder, folders, files in os.walk(source):
-                if folder == source and OWN_FOLDER in folders:
-                    folders.remove(OWN_FOLDER)
-                into = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
-                os.makedirs(into, exist_ok=True)
-                for name in files:
-                    copy = shutil.copy2(os.path.join(folder, name), os.path.join(into, name))
-                    os.chmod(copy, os.stat(copy).st_mode | stat.S_IWUSR)  # what is kept is read-only, a copy is not
+            try:
+                _copy_all(source, target)
+            except FileNotFoundError:
+                if not self._is_brought:
+                    raise
+                _copy_all(self._contents_of().read_folder(), target)  # as in open()
         except OSError as error:
             raise CheckpointError(f"Copying {source} to {target} failed: {error}") from error
         return target
@@ -372,6 +374,18 @@ class Checkpoint:
         # A copy in another process must not think that temporary folders are its own.
         path = self.path  # which may learn of the place
         return {**self.__dict__, "_path": path, "owned": False, "_contents": None}
+
+
+def _copy_all(source: str, target: str) -> None:
+    """What of it is the user's. Raises OSError."""
+    for folder, folders, files in os.walk(source):
+        if folder == source and OWN_FOLDER in folders:
+            folders.remove(OWN_FOLDER)
+        into = os.path.normpath(os.path.join(target, os.path.relpath(folder, source)))
+        os.makedirs(into, exist_ok=True)
+        for name in files:
+            copy = shutil.copy2(os.path.join(folder, name), os.path.join(into, name))
+            os.chmod(copy, os.stat(copy).st_mode | stat.S_IWUSR)  # what is kept is read-only, a copy is not
 
 
 def _no_such_file(what: str, name: str, known: List[str]) -> str:

@@ -226,10 +226,13 @@ class Fetch(Protocol):
 class Brought:
     """A checkpoint that get_checkpoint() gave: this worker's agent brings its files, each once for all ranks."""
 
-    def __init__(self, listing: str, fetch: Fetch) -> None:
-        """`listing`: JSON file with the paths of all files."""
+    def __init__(self, listing: str, fetch: Fetch, is_old: Callable[[], bool] = lambda: False) -> None:
+        """`listing`: JSON file with the paths of all files. `is_old`: whether a newer checkpoint was released, so that
+        a link leads to what the agent removes any moment; asked again, it gives a file that stays.
+        """
         self._listing = listing
         self._fetch = fetch
+        self._is_old = is_old
         self._once = Once()
         self._names: Optional[Set[str]] = None
         self._folder = ""
@@ -248,12 +251,16 @@ class Brought:
         self._once(paths, self._bring)
 
     def file(self, path: str) -> str:
-        """Asks the agent on the first use, and again for what only lay in its staging and has left it, or was perhaps
+        """Asks the agent on the first use, and again for what only lies in its staging and leaves it, or was perhaps
         written to since."""
         self._once([path], self._bring)
-        if not os.path.exists(os.path.join(self._folder, path)) or (self._own is not None and path in self._own.links):
+        if not self._stays(path) or (self._own is not None and path in self._own.links):
             self._bring([path])
         return os.path.join(self._folder, path)
+
+    def _stays(self, path: str) -> bool:
+        local = os.path.join(self._folder, path)
+        return os.path.exists(local) and not (os.path.islink(local) and self._is_old())
 
     def read_folder(self) -> str:
         """Everything, as the agent has it."""
@@ -262,9 +269,15 @@ class Brought:
 
     def folder(self) -> str:
         """This rank's own; a new one if somebody did something to that."""
-        if self._own is None or not self._own.is_as_it_was():
+        if self._own is None or not self._own.is_as_it_was() or (self._own.links and self._is_old()):
             self._folder = self._fetch(None, True)
-        self._own = _own_folder(self._own, self, self._folder, self.files(), expendable=True)
+        try:
+            self._own = _own_folder(self._own, self, self._folder, self.files(), expendable=True)
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._folder = self._fetch(None, True)  # a newer one was released just then
+            self._own = _own_folder(self._own, self, self._folder, self.files(), expendable=True)
         return self._own.path
 
     def _bring(self, paths: Optional[List[str]]) -> None:

@@ -84,11 +84,15 @@ class Gathering:
             work.add_done_callback(lambda done: self._settle(done, mine))
         for begun in {self._begun[path] for path in wanted}:
             await asyncio.shield(begun)
-        if apart:
+        leaves = self._sources.may_go()
+        if apart or leaves:
             async with self._setting_apart:
-                left = [path for path in wanted if path not in self._apart]
-                await asyncio.get_running_loop().run_in_executor(self._threads, self._set_apart, left)
-                self._apart.update(left)
+                left = [path for path in wanted if leaves or path not in self._apart]
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._set_apart, left, apart)
+                if apart:
+                    self._apart.update(left)
+        if leaves and (lost := [path for path in wanted if self._is_gone(path)]):
+            await self.gather(lost, apart)  # it left sooner, and storage has it
 
     def _is_gone(self, path: str) -> bool:
         """What was brought was a link into the staging, which keeps no checkpoint longer than until the next one; or
@@ -194,21 +198,30 @@ class Gathering:
     def _leads_to_storage(self, here: str) -> bool:
         return os.path.islink(here) and not os.readlink(here).startswith(self._sources.staged + os.sep)
 
-    def _set_apart(self, paths: Sequence[str]) -> None:
-        """Put copies (reflinks where that is possible) in the place of links to what writing would destroy."""
+    def _set_apart(self, paths: Sequence[str], apart: bool) -> None:
+        """Put copies (reflinks where that is possible) in the place of links to what leaves the staging area, and
+        (`apart`) to what writing would destroy.
+        """
+        copied = []
         for path in paths:
             here = os.path.join(self.folder, path)
-            if os.path.islink(here) and (self._leads_to_storage(here) or self._could_be_lost(here)):
+            if os.path.islink(here) and self._must_be_copied(here, apart):
                 aside = f"{here}.{os.urandom(4).hex()}"
                 try:
                     with open(here, "rb", buffering=0) as kept, open(aside, "xb", buffering=0) as copy:
                         cloning.clone(kept.fileno(), copy.fileno())
                     os.replace(aside, here)
+                    copied.append(path)
                 except OSError:
                     # No room for a second one. It stays a link to a read-only file; who writes all the same is found
                     # out by its stamp.
                     _remove(aside)
-        self._note(paths)
+        self._note(copied)
+
+    def _must_be_copied(self, here: str, apart: bool) -> bool:
+        if self._leads_to_storage(here):
+            return apart
+        return self._sources.may_go() or (apart and self._could_be_lost(here))
 
     def _could_be_lost(self, here: str) -> bool:
         """A staged file whose rights stop nobody (we are root, as its writers are), and which storage does not have."""

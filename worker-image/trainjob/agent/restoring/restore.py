@@ -162,21 +162,22 @@ class Restore:
     ) -> Sources:
         staged = self._saving.folder_of(id_)
         is_stored = functools.partial(self._saving.is_committed, id_)
+        may_go = functools.partial(self._saving.may_go, id_)
         if note is not None and set(own) >= {f.path for f in note.files}:
             # Nobody is asked: a storage that hangs does not hold up what lies here.
-            return Sources(note, staged, own, {}, is_stored=is_stored)
+            return Sources(note, staged, own, {}, is_stored=is_stored, may_go=may_go)
         stored = chosen is not None and chosen.source == "stored"
         where = {"uri": chosen.uri} if chosen is not None and stored and chosen.uri else {"checkpoint": id_}
         manifest = await self._manifest(id_, where, needed=stored or note is None)
         if manifest is None:
             if note is None:
                 raise Damaged(id_, "it is neither staged here nor is it what this attempt resumes from")
-            return Sources(note, staged, own, self._holders(note, chosen), is_stored=is_stored)
+            return Sources(note, staged, own, self._holders(note, chosen), is_stored=is_stored, may_go=may_go)
         note = ReleaseNote.from_json(manifest["note"])
         if manifest["path"] is not None and stored:
             return Sources(note, staged, {}, {}, where)
         sums = {str(path): (str(checksum), str(algorithm)) for path, checksum, algorithm in manifest["sums"]}
-        return Sources(note, staged, own, self._holders(note, chosen), where, sums, lambda: True)
+        return Sources(note, staged, own, self._holders(note, chosen), where, sums, lambda: True, may_go)
 
     async def _manifest(self, id_: str, where: Mapping[str, Any], needed: bool) -> Optional[Dict[str, Any]]:
         """What storage knows of it. None: it is not committed (yet), or storage does not say and it is to be had

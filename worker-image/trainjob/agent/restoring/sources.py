@@ -30,3 +30,5 @@ class Sources(NamedTuple):
     """Of committed ones, by path."""
     is_stored: Callable[[], bool] = lambda: False
     """Whether storage is known to have all of it by now, so that what lies in the own staging is no only copy."""
+    may_go: Callable[[], bool] = lambda: False
+    """Whether a newer one was released, so that what lies in the own staging leaves it any moment."""

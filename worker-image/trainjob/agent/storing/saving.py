@@ -159,6 +159,10 @@ class Saving:
         """Whether we were told that its manifest is on storage."""
         return id_ in self._committed
 
+    def may_go(self, id_: str) -> bool:
+        """Whether it stays in the staging area only until storage has it, since a newer one was released."""
+        return id_ not in (str(self._newest), self._protected)
+
     # -- storing ------------------------------------------------------------------------------------------------------
 
     async def released(self, note_json: Note) -> None:
