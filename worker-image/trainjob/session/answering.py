@@ -7,11 +7,14 @@ the interpreter's lock. Must not raise.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 from _thread import get_ident, start_new_thread  # by name: programs replace what these modules have (gevent)
-from socket import AF_UNIX, socket
+from select import POLLIN, poll
+from socket import AF_UNIX, SHUT_RDWR, socket
+from time import sleep
 from typing import NamedTuple, Optional, Tuple
 
 from trainjob.session import flight_recorder, frames
@@ -20,26 +23,37 @@ from trainjob_api.recorded_calls import Call
 from trainjob_api.standing import STANDING, Standing
 
 _SENDS_WITHIN_S = 1.0
+_TRIES_AGAIN_S = 1.0
+"""Where the program has no descriptor left for whoever asks."""
+_LOOKS_EVERY_S = 10.0
+"""Whether its socket is still there: the kernel does not tell who waits for a descriptor that it was closed."""
 
 
 class _Served(NamedTuple):
     path: str
     listener: socket
-    inode: int
+    identity: Tuple[int, int]
 
     def is_there(self) -> bool:
         """The program may have closed all files, and opened its own under this number."""
         try:
-            return os.fstat(self.listener.fileno()).st_ino == self.inode
+            return _identity(self.listener) == self.identity
         except (OSError, ValueError):
             return False
+
+    def close(self) -> None:
+        """What is ours."""
+        if self.is_there():
+            self.listener.close()
+        else:
+            self.listener.detach()
 
 
 _served: Optional[_Served] = None
 
 
 def serve(path: str) -> None:
-    """From now on, on the socket `path`; does nothing where that is so already, or in a process that a rank has
+    """From now on, on the socket `path` alone; does nothing where that is so already, or in a process that a rank has
     started.
     """
     global _served
@@ -47,18 +61,48 @@ def serve(path: str) -> None:
         return
     if _served is not None and _served.path == path and _served.is_there():
         return
-    listener = socket(AF_UNIX)
-    try:
+    end()
+    # No room, no thread.
+    with contextlib.suppress(OSError, RuntimeError), contextlib.ExitStack() as unless_begun:
+        listener = unless_begun.enter_context(socket(AF_UNIX))
         if os.path.exists(path):
             os.unlink(path)  # of the attempt before
         listener.bind(path)
         listener.listen(4)
-        made = _Served(path, listener, os.fstat(listener.fileno()).st_ino)
-        _start(made)
-    except (OSError, RuntimeError):  # no room, no thread
-        listener.close()
-    else:
-        _served = made
+        listener.setblocking(False)
+        _served = _Served(path, listener, _identity(listener))
+        unless_begun.callback(_forget)
+        _start(_served)
+        unless_begun.pop_all()
+
+
+def end() -> None:
+    """No more: this process is no rank any longer, or answers elsewhere."""
+    ended = _served
+    _forget()
+    with contextlib.suppress(OSError):
+        if ended is not None and ended.is_there():
+            ended.listener.shutdown(SHUT_RDWR)  # the thread that waits for who asks hears of it
+
+
+def _forget() -> None:
+    global _served
+    _served = None
+
+
+def _after_fork_in_child() -> None:
+    # Who asks is to find nobody once this rank is gone, whatever becomes of its children.
+    if _served is not None:
+        _served.close()
+        _forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _identity(listener: socket) -> Tuple[int, int]:
+    found = os.fstat(listener.fileno())
+    return found.st_dev, found.st_ino
 
 
 def _start(made: _Served) -> None:
@@ -72,14 +116,19 @@ def _start(made: _Served) -> None:
 
 
 def _answer(made: _Served) -> None:
-    try:
-        while made.is_there():
-            asker, _ = made.listener.accept()
-            with asker:
-                asker.settimeout(_SENDS_WITHIN_S)
-                _tell(asker)
-    except (OSError, ValueError):
-        return
+    asks = poll()
+    asks.register(made.listener, POLLIN)
+    while _served is made and made.is_there():
+        try:
+            # Who waits in accept() holds the number of a descriptor: the program's dup2() to that one would fail.
+            if asks.poll(_LOOKS_EVERY_S * 1000) and _served is made and made.is_there():
+                asker, _ = made.listener.accept()
+                with asker:
+                    asker.settimeout(_SENDS_WITHIN_S)
+                    _tell(asker)
+        except OSError:
+            sleep(_TRIES_AGAIN_S)
+    made.close()
 
 
 def _tell(asker: socket) -> None:
