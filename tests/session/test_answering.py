@@ -90,6 +90,27 @@ def test_what_has_the_number_of_the_socket_by_then_is_not_closed(tmp_path: Path,
     goes_well(tmp_path, CLOSES_ALL, *flags)
 
 
+ONE_AFTER_THE_OTHER = """
+counts = set()
+for number in range(3):
+    folder = os.path.join(os.path.dirname(sys.argv[0]), str(number))
+    os.mkdir(folder)
+    os.environ["TRAINJOB_STACK_FOLDER"] = folder
+    stacks.make_readable()
+    assert ask(folder)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    until(lambda: os.path.getsize(os.path.join(folder, "stack-0")))
+    stacks.forget()
+    until(lambda: threads() == 1)
+    counts.add(len(os.listdir("/proc/self/fd")))
+assert len(counts) == 1, counts
+"""
+
+
+def test_a_process_that_is_many_ranks_in_a_row_answers_as_the_last_one_alone(tmp_path: Path) -> None:
+    goes_well(tmp_path, ONE_AFTER_THE_OTHER)
+
+
 NO_DESCRIPTOR = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
