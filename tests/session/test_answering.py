@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import weakref
 from pathlib import Path
 
 import pytest
 
 from support.patience import HANG_S
+from trainjob.session import frames
 from trainjob_api import contract
 
 RANK = """
@@ -158,3 +161,53 @@ assert ask()
 
 def test_what_a_rank_forks_does_not_keep_its_socket(tmp_path: Path) -> None:
     goes_well(tmp_path, FORKS)
+
+
+def test_what_a_function_has_goes_with_it_while_its_stack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Local:
+        pass
+
+    begun, goes, there = threading.Event(), threading.Event(), []
+
+    def function() -> None:
+        local = Local()
+        there.append(weakref.ref(local))
+        begun.set()
+        goes.wait(HANG_S)
+
+    thread = threading.Thread(target=function)
+    thread.start()
+    assert begun.wait(HANG_S)
+    plain = frames._shown
+
+    def shown(text: str) -> str:
+        goes.set()
+        thread.join(HANG_S)
+        assert there[0]() is None
+        return plain(text)
+
+    monkeypatch.setattr(frames, "_shown", shown)
+    text = frames.of_all(but=0)
+    assert "in function" in text and "[MainThread]" in text
+
+
+def test_a_name_that_a_program_makes_itself_is_not_asked_for() -> None:
+    asked, goes = [], threading.Event()
+
+    class Named(threading.Thread):
+        @property
+        def name(self) -> str:
+            asked.append(threading.get_ident())
+            raise LookupError
+
+        @name.setter
+        def name(self, name: str) -> None:
+            self._name = name
+
+    Named(target=goes.wait, args=(HANG_S,), daemon=True).start()
+    asked.clear()
+    try:
+        text = frames.of_all(but=0)
+    finally:
+        goes.set()
+    assert asked == [] and "[Thread-" in text
