@@ -146,6 +146,24 @@ def test_a_rank_that_has_no_descriptor_left_answers_later_and_is_not_harmed(tmp_
     goes_well(tmp_path, NO_DESCRIPTOR)
 
 
+REPLACES = """
+import threading
+plain, others = socket.socket, []
+class Replaced(plain):
+    def __init__(self, *arguments, **named):
+        if threading.current_thread() is not threading.main_thread():
+            others.append(arguments)
+        super().__init__(*arguments, **named)
+socket.socket = Replaced
+assert ask()
+assert not others
+"""
+
+
+def test_whoever_asks_is_heard_by_no_class_of_the_programs(tmp_path: Path) -> None:
+    goes_well(tmp_path, REPLACES)
+
+
 FORKS = """
 def sockets():
     with os.scandir("/proc/self/fd") as found:

@@ -25,7 +25,7 @@ from trainjob_api.standing import STANDING, Standing
 _SENDS_WITHIN_S = 1.0
 _TRIES_AGAIN_S = 1.0
 """Where the program has no descriptor left for whoever asks."""
-_LOOKS_EVERY_S = 10.0
+_LOOKS_EVERY_S = 60.0
 """Whether its socket is still there: the kernel does not tell who waits for a descriptor that it was closed."""
 
 
@@ -122,8 +122,10 @@ def _answer(made: _Served) -> None:
         try:
             # Who waits in accept() holds the number of a descriptor: the program's dup2() to that one would fail.
             if asks.poll(_LOOKS_EVERY_S * 1000) and _served is made and made.is_there():
-                asker, _ = made.listener.accept()
-                with asker:
+                # Not accept(): it makes a socket of whatever class the program has put there (gevent), which begins
+                # a loop of its own in this thread.
+                descriptor, _ = made.listener._accept()  # type: ignore[attr-defined]
+                with socket(fileno=descriptor) as asker:
                     asker.settimeout(_SENDS_WITHIN_S)
                     _tell(asker)
         except OSError:
