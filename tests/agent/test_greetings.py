@@ -227,7 +227,7 @@ def test_calls_are_answered_while_a_thread_closes_all_descriptors_again_and_agai
     with Rig(tmp_path, script=CLOSES_AGAIN_AND_AGAIN.replace("PAUSE", str(pause_s))) as rig:
         rig.run(1)
         rig.wait(lambda: rig.ended(0, 1), "ended")
-        assert {rank["kind"] for rank in rig.ranks().values()} == {contract.END_OK}, rig.text(0) + rig.text(1)
+        assert {rank["kind"] for rank in rig.ranks().values()} == {contract.END_OK}, rig.everything()
         for slot in (0, 1):
             rig.wait_text(slot, "all done")
         assert rig.report(0)["progress"]["position"] == 150

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -292,6 +293,28 @@ def test_nccl_names_its_operations_otherwise_and_sends_are_none() -> None:
         Call("default_pg", 4, "scatter", "", True),
         Call("default_pg", 5, "reduce_scatter_base", "[4] half, [2, 2] half", True),
     ]
+
+
+@pytest.mark.parametrize(("begun", "on"), [({2, 3}, 2), ({0}, 0), (set(), 0), (None, 0)])
+def test_the_record_is_asked_for_on_a_device_that_the_rank_uses(
+    monkeypatch: pytest.MonkeyPatch, begun: set[int] | None, on: int
+) -> None:
+    """The driver makes a context on the current device for whoever asks it, which is the first in a new thread."""
+    device = [0]
+
+    def dump(**_: bool) -> str:
+        assert device == [on]
+        return '{"entries": []}'
+
+    cuda = SimpleNamespace(
+        is_initialized=lambda: begun is not None, device_count=lambda: 4, set_device=lambda n: device.__setitem__(0, n)
+    )
+    has = SimpleNamespace(_cuda_hasPrimaryContext=lambda n: n in (begun or ()))
+    names = ("torch.cuda", "torch._C", "torch._C._distributed_c10d")
+    for name, module in zip(names, (cuda, has, SimpleNamespace(_dump_nccl_trace_json=dump)), strict=True):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(flight_recorder, "_begun", True)
+    assert flight_recorder.calls() == [Call("default_pg", 0, "", "", True)]
 
 
 def test_a_record_of_nothing() -> None:

@@ -38,6 +38,20 @@ MUTANTS = (
         "tests/session/test_flight_recorder.py::test_an_answer_that_makes_no_sense_is_none",
     ),
     Mutant(
+        "the number of a socket that the program has closed is closed once more",
+        SESSION + "descriptors.py",
+        "    sock.detach()\n",
+        "    sock.close()\n",
+        "tests/session/test_answering.py::test_what_has_the_number_of_the_socket_by_then_is_not_closed",
+    ),
+    Mutant(
+        "who waits to be asked holds the number of a descriptor",
+        SESSION + "answering.py",
+        "if asks.poll(_LOOKS_EVERY_S * 1000) and",
+        "made.listener.setblocking(True)\n            if",
+        "tests/session/test_answering.py::test_every_number_that_is_no_open_file_is_the_programs",
+    ),
+    Mutant(
         "the process that was started is asked for its stack, not the one that speaks",
         AGENT + "attempts/member.py",
         "pids[number] = None if self.server is None else self.server.pid_of(number)",

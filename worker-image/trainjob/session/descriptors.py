@@ -5,7 +5,7 @@ number may then be another file's or socket's, which is neither written to, read
 from __future__ import annotations
 
 import os
-from socket import socket
+from _socket import socket
 from typing import Optional, Tuple
 
 Identity = Tuple[int, int]

@@ -44,9 +44,22 @@ def calls() -> Optional[List[Call]]:
     dumps = [getattr(module, name) for name in _DUMPS if hasattr(module, name)]
     if not _begun or not dumps:
         return None
+    _stay_on_its_devices()
     records = [json.loads(dump(includeCollectives=True, onlyActive=False)) for dump in dumps]
     used = [record for record in records if record.get("entries")] or records[:1]
     return [call for record in used for call in last_calls(record, _since_ns)]
+
+
+def _stay_on_its_devices() -> None:
+    """A new thread is on the first device. CUDA would begin there (some hundred MiB, of each rank of a machine) when
+    torch asks it, for its record, whether a collective has ended.
+    """
+    cuda: Any = sys.modules.get("torch.cuda")
+    core: Any = sys.modules.get("torch._C")
+    if cuda is not None and cuda.is_initialized():
+        begun = [device for device in range(cuda.device_count()) if core._cuda_hasPrimaryContext(device)]
+        if begun:
+            cuda.set_device(begun[0])
 
 
 def last_calls(record: Mapping[str, Any], since_ns: int = 0) -> List[Call]:

@@ -236,6 +236,7 @@ def disconnect() -> None:
         if _link is not None:
             _link.close(_left_with)
         _link = None
+    stacks.forget()
 
 
 def _after_fork_in_child() -> None:

@@ -13,6 +13,7 @@ import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NamedTuple, Optional
 
 from trainjob.session import answering, descriptors
@@ -20,11 +21,17 @@ from trainjob_api import contract
 
 
 class _File(NamedTuple):
+    path: str
     descriptor: int
     identity: Optional[descriptors.Identity]
 
+    def is_there(self) -> bool:
+        """The program may have closed it, and opened its own under this number."""
+        return descriptors.identity(self.descriptor) == self.identity is not None
 
-_registered = False
+
+_registered: Optional[str] = None
+"""For which file; empty: for none."""
 _file: Optional[_File] = None
 """None: there is no room for one."""
 
@@ -35,20 +42,28 @@ def make_readable() -> None:
     """
     global _registered
     folder, rank = os.environ.get(contract.ENV_STACK_FOLDER), os.environ.get(contract.ENV_RANK)
+    path = os.path.join(folder, contract.STACK_FILE.format(rank=rank)) if folder and rank else ""
     if folder and rank:
         answering.serve(os.path.join(folder, contract.STANDING_SOCKET.format(rank=rank)))
-    if _registered and (_file is None or descriptors.identity(_file.descriptor) == _file.identity is not None):
+    if _registered == path and (_file is None or _file.is_there()):
         return
-    _registered = True
-    if folder and rank:
-        _register(os.path.join(folder, contract.STACK_FILE.format(rank=rank)))
+    _registered = path
+    if path:
+        _register(path)
     if not faulthandler.is_enabled():
         faulthandler.enable()
 
 
+def forget() -> None:
+    """This process is no rank any more, and may become another one: whoever asks finds nobody. The signal is still
+    handled, for it may come late.
+    """
+    answering.end()
+
+
 def _register(path: str) -> None:
     global _file
-    _file = None
+    before, _file = _file, None
     try:
         # Kept open for the life of the process: faulthandler writes to the bare descriptor from inside a signal
         # handler.
@@ -56,5 +71,9 @@ def _register(path: str) -> None:
     except OSError as error:
         print(f"trainjob: the stacks of this rank cannot be shown: {error}", file=sys.stderr)
     else:
-        _file = _File(descriptor, descriptors.identity(descriptor))
+        _file = _File(path, descriptor, descriptors.identity(descriptor))
         faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=False)
+        # Of the same file, where the program has closed it, the number may be the same.
+        if before is not None and before.descriptor != descriptor and before.is_there():
+            with suppress(OSError):
+                os.close(before.descriptor)
