@@ -77,3 +77,25 @@ def test_who_reads_an_older_checkpoint_does_not_notice_that_it_leaves_the_stagin
         rig.run(1)
         rig.wait(lambda: rig.ended(0), "it ended")
         assert "read whole" in rig.text(0), rig.text(0)
+
+
+READ_LATER = """
+import trainjob
+older = None
+for number in (1, 2, 3):
+    trainjob.report({}, checkpoint=trainjob.Checkpoint.from_dict({"number": number}), step=number)
+    older = older or trainjob.get_checkpoint()
+try:
+    print("read", older.to_dict(), flush=True)
+except trainjob.CheckpointError as error:
+    print("refused:", error, flush=True)
+"""
+
+
+def test_without_storage_an_older_one_that_is_gone_is_refused_and_ends_no_attempt(tmp_path: Path) -> None:
+    with Rig(tmp_path, script=READ_LATER, agents=2) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.ended(0, 1), "they ended")
+        assert "refused: checkpoint 1-1-1 is no longer held: " in rig.text(0), rig.text(0)
+        assert "Only the newest one is kept" in rig.text(0)
+        assert "read {'number': 1}" in rig.text(1), "what was brought from there stays"

@@ -202,8 +202,8 @@ def test_it_ends_with_a_checkpoint_of_other_files(tmp_path: Path, staging: Stagi
     assert names(waiting) == []
 
 
-@pytest.mark.parametrize(("room", "waits"), [(2 * LEAST, True), (2 * LEAST - 1, False), (None, False)])
-def test_nothing_waits_where_memory_has_no_room_for_as_much_again(
+@pytest.mark.parametrize(("room", "waits"), [(4 * LEAST, True), (4 * LEAST - 1, False), (None, False)])
+def test_nothing_waits_where_memory_has_no_room_for_twice_as_much_again(
     tmp_path: Path, waiting: Path, room: int | None, waits: bool
 ) -> None:
     staging = Staging(str(tmp_path / "work" / "staging"), recycling=Recycling(str(waiting), lambda: room))
@@ -212,7 +212,20 @@ def test_nothing_waits_where_memory_has_no_room_for_as_much_again(
     assert (names(waiting) != []) == waits and os.listdir(staging.root) == []
 
 
-def test_nothing_waits_where_the_volume_has_no_room_for_as_much_again(
+@pytest.mark.parametrize("larger", [1.0, 1.3, 1.5, 1.9, 2.0, 2.1, 4.0])
+def test_a_volume_for_two_of_the_largest_checkpoint_still_takes_it(
+    tmp_path: Path, waiting: Path, larger: float
+) -> None:
+    """Small ones by from_dict each hundred steps, and each epoch a larger one of other files."""
+    small, large = 10 * LEAST, int(larger * 10 * LEAST)
+    left = 2 * large - 2 * small  # beside the newest and the one that leaves
+    staging = Staging(str(tmp_path / "work" / "staging"), recycling=Recycling(str(waiting), lambda: left))
+    keep(staging, tmp_path / "a", FIRST, {DICT: bytes(small)})
+    staging.drop(FIRST)
+    assert large <= left + (0 if names(waiting) else small)
+
+
+def test_nothing_waits_where_the_volume_has_no_room_for_twice_as_much_again(
     tmp_path: Path, staging: Staging, waiting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(staging, tmp_path / "a", FIRST, {DICT: bytes(LEAST)})

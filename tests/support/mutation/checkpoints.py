@@ -209,7 +209,7 @@ MUTANTS = (
         FOLDER + "**/recycling.py",
         "min(volume.f_bavail * volume.f_frsize, self._room() or 0)",
         "self._room() or 0",
-        "tests/checkpoint/test_recycling.py::test_nothing_waits_where_the_volume_has_no_room_for_as_much_again",
+        "tests/checkpoint/test_recycling.py::test_nothing_waits_where_the_volume_has_no_room_for_twice_as_much_again",
     ),
     Mutant(
         "what nobody has taken waits for ever",

@@ -130,6 +130,8 @@ class Gathering:
             iter(refused.values()), None
         )
         if self._storage is None:
+            if because is None:
+                raise Damaged(self.id, f"{paths[0]} of checkpoint {self.id} is not in the staging area any more")
             raise self._verdict(because, "")
         try:
             await self._read(self._storage, paths, apart)

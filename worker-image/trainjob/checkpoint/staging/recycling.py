@@ -20,6 +20,11 @@ from trainjob_api import contract
 
 LEAST = 1 << 20
 """Of smaller files nothing is gained."""
+SPARE = 2
+"""For so many times what waits there must be room beside it: then a volume that holds two of a job's largest
+checkpoints, as users are told to give, takes the next one whatever its files and its size. What waits is about as large
+as the newest: four of that size fit, or the largest is at least twice as large.
+"""
 _MAPPED_IS_OPEN = ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs")
 """Where a mapping counts as an open file, as a lease has it. On others it may be one of another file: overlayfs maps
 that of the layer below.
@@ -42,7 +47,7 @@ class Recycling:
             found = list(_fitting(removed))
             if not found or mounts.kind_of(removed) not in _MAPPED_IS_OPEN:
                 return
-            if sum(size for _, size in found) > self._room_left():
+            if SPARE * sum(size for _, size in found) > self._room_left():
                 return
             os.makedirs(self._folder, exist_ok=True)
             for name, _ in found:
@@ -58,7 +63,7 @@ class Recycling:
                 os.unlink(os.path.join(self._folder, name))
 
     def _room_left(self) -> int:
-        """What may stay, so that a checkpoint of other files still finds as much."""
+        """In which a checkpoint of other files must find its place."""
         volume = os.statvfs(os.path.dirname(self._folder))
         return min(volume.f_bavail * volume.f_frsize, self._room() or 0)
 
