@@ -7,11 +7,17 @@ the interpreter's lock. Must not raise.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import signal
-from _thread import get_ident, start_new_thread  # by name: programs replace what these modules have (gevent)
+from _thread import (
+    LockType,
+    allocate_lock,
+    get_ident,
+    start_new_thread,
+)  # by name: programs replace what these modules have (gevent)
 from select import POLLIN, poll
 from socket import AF_UNIX, SHUT_RDWR, socket
 from time import sleep
@@ -25,6 +31,7 @@ from trainjob_api.standing import STANDING, Standing
 _SENDS_WITHIN_S = 1.0
 _TRIES_AGAIN_S = 1.0
 """Where the program has no descriptor left for whoever asks."""
+_ENDS_WITHIN_S = 0.2
 _LOOKS_EVERY_S = 60.0
 """Whether its socket is still there: the kernel does not tell who waits for a descriptor that it was closed."""
 
@@ -33,6 +40,8 @@ class _Served(NamedTuple):
     path: str
     listener: socket
     identity: Tuple[int, int]
+    lives: LockType
+    """Held by the thread."""
 
     def is_there(self) -> bool:
         """The program may have closed all files, and opened its own under this number."""
@@ -70,7 +79,7 @@ def serve(path: str) -> None:
         listener.bind(path)
         listener.listen(4)
         listener.setblocking(False)
-        _served = _Served(path, listener, _identity(listener))
+        _served = _Served(path, listener, _identity(listener), allocate_lock())
         unless_begun.callback(_forget)
         _start(_served)
         unless_begun.pop_all()
@@ -83,6 +92,17 @@ def end() -> None:
     with contextlib.suppress(OSError):
         if ended is not None and ended.is_there():
             ended.listener.shutdown(SHUT_RDWR)  # the thread that waits for who asks hears of it
+
+
+def _end_at_exit() -> None:
+    """Whoever asks for the lock of an interpreter that ends meanwhile may crash the process (Python 3.9, 3.10)."""
+    hears = _served if _served is not None and _served.is_there() else None
+    end()
+    if hears is not None:
+        hears.lives.acquire(timeout=_ENDS_WITHIN_S)
+
+
+atexit.register(_end_at_exit)
 
 
 def _forget() -> None:
@@ -110,6 +130,7 @@ def _start(made: _Served) -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         # Not threading's: the program counts its own threads.
+        made.lives.acquire()
         start_new_thread(_answer, (made,))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -131,6 +152,7 @@ def _answer(made: _Served) -> None:
         except OSError:
             sleep(_TRIES_AGAIN_S)
     made.close()
+    made.lives.release()
 
 
 def _tell(asker: socket) -> None:
