@@ -132,6 +132,7 @@ for each in taken:
     os.close(each)
 assert ask()
 assert caller.recv(1)
+caller.close()
 stacks.answering.end()
 until(lambda: threads() == 1)
 taken = take_all()
@@ -144,6 +145,22 @@ assert threads() == 1
 
 def test_a_rank_that_has_no_descriptor_left_answers_later_and_is_not_harmed(tmp_path: Path) -> None:
     goes_well(tmp_path, NO_DESCRIPTOR)
+
+
+COMES_LAST = """
+import atexit, os
+def last():
+    until(lambda: threads() == 1)
+    os._exit(0)
+atexit.register(last)
+"""
+
+
+def test_nobody_answers_any_more_while_python_takes_itself_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RANK", COMES_LAST + RANK)
+    goes_well(tmp_path, "assert ask() and threads() == 2")
 
 
 REPLACES = """
@@ -165,6 +182,8 @@ def test_whoever_asks_is_heard_by_no_class_of_the_programs(tmp_path: Path) -> No
 
 
 FORKS = """
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 tells of forks where there are threads
 def sockets():
     with os.scandir("/proc/self/fd") as found:
         return [each.name for each in found if os.path.islink(each) and "socket:" in os.readlink(each)]
