@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -299,12 +300,24 @@ def test_nccl_names_its_operations_otherwise_and_sends_are_none() -> None:
 def test_the_record_is_asked_for_on_a_device_that_the_rank_uses(
     monkeypatch: pytest.MonkeyPatch, begun: set[int] | None, on: int
 ) -> None:
-    """The driver makes a context on the current device for whoever asks it, which is the first in a new thread."""
+    """The driver makes a context on the current device for whoever asks it, which is the first in a new thread; and
+    ends the captures of others, unless that thread has said that it is relaxed.
+    """
     device = [0]
+    modes = []
+
+    class Driver:
+        def __init__(self, name: str) -> None:
+            assert name == "libcuda.so.1"
+
+        def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> None:
+            modes.append(mode._obj.value)
 
     def dump(**_: bool) -> str:
-        assert device == [on]
+        assert device == [on] and modes == ([] if begun is None else [2])
         return '{"entries": []}'
+
+    monkeypatch.setattr(flight_recorder.ctypes, "CDLL", Driver)
 
     cuda = SimpleNamespace(
         is_initialized=lambda: begun is not None, device_count=lambda: 4, set_device=lambda n: device.__setitem__(0, n)

@@ -131,8 +131,8 @@ def _start(made: _Served) -> None:
     # A process's signals must find its main thread.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        # Not threading's: the program counts its own threads.
         made.lives.acquire()
+        # Not threading's: the program counts its own threads.
         start_new_thread(_answer, (made,))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

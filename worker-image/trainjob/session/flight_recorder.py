@@ -6,9 +6,11 @@ cannot be had (an older torch, TORCH_FR_BUFFER_SIZE=0) hangs are told by the sta
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping, Optional
 
 from trainjob_api.recorded_calls import CALLS_EACH, DEFAULT_GROUP, GROUPS_LIMIT, TEXT_LIMIT, Call
@@ -16,6 +18,9 @@ from trainjob_api.recorded_calls import CALLS_EACH, DEFAULT_GROUP, GROUPS_LIMIT,
 _TORCH = "torch._C._distributed_c10d"
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Of the backends on CPU, and of NCCL."""
+_DRIVER = "libcuda.so.1"
+"""CUDA has loaded it."""
+_CAPTURE_MODE_RELAXED = 2
 _UNEVEN = ("all_to_all", "alltoall", "scatter")
 """How the operations begin whose tensors may differ from rank to rank."""
 
@@ -60,6 +65,16 @@ def _stay_on_its_devices() -> None:
         begun = [device for device in range(cuda.device_count()) if core._cuda_hasPrimaryContext(device)]
         if begun:
             cuda.set_device(begun[0])
+        _leave_captures_alone()
+
+
+def _leave_captures_alone() -> None:
+    """That question ends a capture of a CUDA graph in another thread, unless this one says that it has nothing to do
+    with it.
+    """
+    mode = ctypes.c_int(_CAPTURE_MODE_RELAXED)
+    with suppress(OSError, AttributeError):  # ROCm
+        ctypes.CDLL(_DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
 
 def last_calls(record: Mapping[str, Any], since_ns: int = 0) -> List[Call]:
