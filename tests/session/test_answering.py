@@ -132,6 +132,7 @@ for each in taken:
     os.close(each)
 assert ask()
 assert caller.recv(1)
+caller.close()
 stacks.answering.end()
 until(lambda: threads() == 1)
 taken = take_all()
@@ -165,6 +166,8 @@ def test_whoever_asks_is_heard_by_no_class_of_the_programs(tmp_path: Path) -> No
 
 
 FORKS = """
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 tells of forks where there are threads
 def sockets():
     with os.scandir("/proc/self/fd") as found:
         return [each.name for each in found if os.path.islink(each) and "socket:" in os.readlink(each)]
