@@ -147,6 +147,22 @@ def test_a_rank_that_has_no_descriptor_left_answers_later_and_is_not_harmed(tmp_
     goes_well(tmp_path, NO_DESCRIPTOR)
 
 
+COMES_LAST = """
+import atexit, os
+def last():
+    until(lambda: threads() == 1)
+    os._exit(0)
+atexit.register(last)
+"""
+
+
+def test_nobody_answers_any_more_while_python_takes_itself_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "RANK", COMES_LAST + RANK)
+    goes_well(tmp_path, "assert ask() and threads() == 2")
+
+
 REPLACES = """
 import threading
 plain, others = socket.socket, []

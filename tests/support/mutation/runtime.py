@@ -52,6 +52,13 @@ MUTANTS = (
         "tests/session/test_answering.py::test_every_number_that_is_no_open_file_is_the_programs",
     ),
     Mutant(
+        "a rank answers while Python takes itself apart",
+        SESSION + "answering.py",
+        "atexit.register(_end_at_exit)\n",
+        "",
+        "tests/session/test_answering.py::test_nobody_answers_any_more_while_python_takes_itself_apart",
+    ),
+    Mutant(
         "the process that was started is asked for its stack, not the one that speaks",
         AGENT + "attempts/member.py",
         "pids[number] = None if self.server is None else self.server.pid_of(number)",

@@ -7,13 +7,14 @@ the interpreter's lock. Takes nothing from the program, and must not raise.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 
 # By name, and C's own: programs replace what these modules have (gevent).
 from _socket import AF_UNIX, SHUT_RDWR, socket
-from _thread import get_ident, start_new_thread
+from _thread import LockType, allocate_lock, get_ident, start_new_thread
 from contextlib import suppress
 from select import POLLIN, poll
 from time import sleep
@@ -28,6 +29,7 @@ from trainjob_api.standing import STANDING, Standing
 _SENDS_WITHIN_S = 1.0
 _TRIES_AGAIN_S = 1.0
 """Where the program has no descriptor left for whoever asks."""
+_ENDS_WITHIN_S = 0.2
 _LOOKS_EVERY_S = 10.0
 """Whether its socket is still there: the kernel does not tell who waits for a descriptor that it was closed."""
 
@@ -36,6 +38,8 @@ class _Served(NamedTuple):
     path: str
     listener: socket
     ours: Optional[descriptors.Identity]
+    lives: LockType
+    """Held by the thread."""
 
     def is_wanted(self) -> bool:
         """It is the one at which this process answers, and the program has not closed it."""
@@ -65,7 +69,7 @@ def serve(path: str) -> None:
         listener = socket(AF_UNIX)
     except OSError:  # no descriptor is free
         return
-    made = _Served(path, listener, descriptors.identity(listener.fileno()))
+    made = _Served(path, listener, descriptors.identity(listener.fileno()), allocate_lock())
     try:
         if os.path.exists(path):
             _wake(path)
@@ -87,6 +91,17 @@ def end() -> None:
     with suppress(OSError):
         if ended is not None and ended.is_there():
             ended.listener.shutdown(SHUT_RDWR)  # the thread that waits for who asks hears of it
+
+
+def _end_at_exit() -> None:
+    """Whoever asks for the lock of an interpreter that ends meanwhile may crash the process (Python 3.9, 3.10)."""
+    hears = _served if _served is not None and _served.is_there() else None
+    end()
+    if hears is not None:
+        hears.lives.acquire(timeout=_ENDS_WITHIN_S)
+
+
+atexit.register(_end_at_exit)
 
 
 def _wake(path: str) -> None:
@@ -116,6 +131,7 @@ def _start(made: _Served) -> None:
     # A process's signals must find its main thread.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
+        made.lives.acquire()
         # Not threading's: the program counts its own threads.
         start_new_thread(_answer, (made,))
     finally:
@@ -137,6 +153,7 @@ def _answer(made: _Served) -> None:
         except OSError:
             sleep(_TRIES_AGAIN_S)
     descriptors.close(made.listener, made.ours)
+    made.lives.release()
 
 
 def _tell(asker: socket) -> None:
