@@ -105,30 +105,3 @@ def test_torchs_record_of_collectives_is_read(tmp_path: Path, device: str) -> No
     command = [sys.executable, "-c", RECORDS, device, str(tmp_path / "store")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.stdout.splitlines() == ["8.0", "default_pg 3 all_reduce [2, 4] float"], done.stdout + done.stderr
-
-
-CAPTURES = """
-import threading, torch, torch.distributed as dist, sys
-from trainjob.session import flight_recorder
-dist.init_process_group("nccl", init_method="file://" + sys.argv[1], rank=0, world_size=1)
-mean = torch.ones(2, 4, device="cuda")
-dist.all_reduce(mean)
-flight_recorder.begin()
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    twice = mean * 2
-    asks = threading.Thread(target=flight_recorder.calls)
-    asks.start()
-    asks.join()
-mean.fill_(4)
-graph.replay()
-print(twice.sum().item())
-"""
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(GPUS == 0, reason="no NVIDIA GPU here")
-def test_a_graph_that_is_captured_is_left_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CAPTURES, str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.stdout.splitlines() == ["64.0"], done.stdout + done.stderr
