@@ -14,12 +14,13 @@ from support.patience import HANG_S
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
-import json, os, signal, sys, time
+import faulthandler, json, os, signal, sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
 from trainjob.session import failure
 
 WAY = sys.argv[1]
+faulthandler.dump_traceback_later(float(sys.argv[2]))  # by then it hangs
 
 class Data(Dataset):
     def __len__(self):
@@ -68,8 +69,11 @@ except Exception as error:
 def told(folder: Path, way: str) -> tuple[list[str], str]:
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), way]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    command = [sys.executable, str(script), way, str(HANG_S / 2)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
+    except subprocess.TimeoutExpired as hung:
+        pytest.fail(f"it hangs: {(hung.stderr or b'').decode()}")
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.stderr
 
