@@ -298,6 +298,21 @@ def stamps(tmp_path: Path, *paths: str) -> dict[str, Stamp]:
     return {path: stamp for path, stamp in found.items() if stamp is not None}
 
 
+def from_own_staging(tmp_path: Path, test: Test, store: Store, **sources: Any) -> None:
+    """Of a committed checkpoint that lies there, as far as a and c go."""
+    gathering(
+        tmp_path,
+        test,
+        peer=PeerAgent(WHOLE),
+        store=store,
+        staged=str(tmp_path / "staged"),
+        own=stamps(tmp_path, "a", "c"),
+        committed=COMMITTED,
+        sums=SUMS,
+        **sources,
+    )
+
+
 def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: Store) -> None:
     committed(store, tmp_path / "staged", FILES)
 
@@ -309,16 +324,7 @@ def test_what_has_left_the_own_staging_is_brought_again(tmp_path: Path, store: S
         assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
         assert peer.asked == ["a"] and child is not None and child.asked == [("verify", ("c",))]
 
-    gathering(
-        tmp_path,
-        test,
-        peer=PeerAgent(WHOLE),
-        store=store,
-        staged=str(tmp_path / "staged"),
-        own=stamps(tmp_path, "a", "c"),
-        committed=COMMITTED,
-        sums=SUMS,
-    )
+    from_own_staging(tmp_path, test, store)
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -338,18 +344,7 @@ def test_what_leaves_the_own_staging_any_moment_is_given_as_files_that_stay(
         assert here(tmp_path) == {"a": WHOLE["a"], "c": WHOLE["c"]}
         assert child is not None and child.asked == [("verify", ("c",))] and peer.asked == []
 
-    gathering(
-        tmp_path,
-        test,
-        peer=PeerAgent(WHOLE),
-        store=store,
-        staged=str(tmp_path / "staged"),
-        own=stamps(tmp_path, "a", "c"),
-        committed=COMMITTED,
-        sums=SUMS,
-        is_stored=lambda: True,
-        may_go=lambda: leaves,
-    )
+    from_own_staging(tmp_path, test, store, is_stored=lambda: True, may_go=lambda: leaves)
 
 
 def test_a_mounted_checkpoint_is_compared_and_read_where_it_lies(tmp_path: Path, store: Store) -> None:

@@ -47,7 +47,7 @@ class _Served(NamedTuple):
 
     def is_there(self) -> bool:
         """The program has not closed it."""
-        return self.ours is not None and descriptors.identity(self.listener.fileno()) == self.ours
+        return descriptors.is_ours(self.listener.fileno(), self.ours)
 
 
 _served: Optional[_Served] = None

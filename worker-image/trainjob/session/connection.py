@@ -42,7 +42,7 @@ class Connection:
 
     def is_there(self) -> bool:
         """Whether the descriptor is still ours."""
-        return self._ours is not None and descriptors.identity(self._sock.fileno()) == self._ours
+        return descriptors.is_ours(self._sock.fileno(), self._ours)
 
     def recv(self, count: int) -> bytes:
         """As a socket's."""

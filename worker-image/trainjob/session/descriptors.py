@@ -15,14 +15,19 @@ def identity(descriptor: int) -> Optional[Identity]:
     """Which file it is now; None: it is closed."""
     try:
         found = os.fstat(descriptor)
-    except (OSError, ValueError):  # -1, of a socket that is closed
+    except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
+def is_ours(descriptor: int, ours: Optional[Identity]) -> bool:
+    """Whether it is still what it was."""
+    return ours is not None and identity(descriptor) == ours
+
+
 def close(sock: socket, ours: Optional[Identity]) -> None:
     """If it is still ours; otherwise only forget it. Raises nothing."""
-    if ours is not None and identity(sock.fileno()) == ours:
+    if is_ours(sock.fileno(), ours):
         try:
             sock.close()
             return

@@ -21,13 +21,12 @@ from trainjob_api import contract
 
 
 class _File(NamedTuple):
-    path: str
     descriptor: int
-    identity: Optional[descriptors.Identity]
+    ours: Optional[descriptors.Identity]
 
     def is_there(self) -> bool:
         """The program may have closed it, and opened its own under this number."""
-        return descriptors.identity(self.descriptor) == self.identity is not None
+        return descriptors.is_ours(self.descriptor, self.ours)
 
 
 _registered: Optional[str] = None
@@ -71,7 +70,7 @@ def _register(path: str) -> None:
     except OSError as error:
         print(f"trainjob: the stacks of this rank cannot be shown: {error}", file=sys.stderr)
     else:
-        _file = _File(path, descriptor, descriptors.identity(descriptor))
+        _file = _File(descriptor, descriptors.identity(descriptor))
         faulthandler.register(getattr(signal, contract.STACK_SIGNAL_NAME), file=descriptor, all_threads=False)
         # Of the same file, where the program has closed it, the number may be the same.
         if before is not None and before.descriptor != descriptor and before.is_there():
