@@ -179,6 +179,7 @@ def test_where_and_how_the_pods_run_is_the_installers_choice(tmp_path: Path) -> 
 def test_the_pods_are_spread_over_nodes_by_themselves() -> None:
     (constraint,) = operator_pod(render())["spec"]["topologySpreadConstraints"]
     assert constraint["topologyKey"] == "kubernetes.io/hostname" and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["matchLabelKeys"] == ["pod-template-hash"], "pods of the revision that goes do not count"
 
 
 # --- What finds the pods ----------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ def test_a_worker_and_an_operator_that_wake_up_after_they_were_replaced_change_n
     """The node is frozen with all its processes and declared dead by hand; then it goes on in the middle of a step."""
     placed = started(namespace)
     node, leader = leading_node(), release.leader()
+    assert {pod["spec"]["nodeName"] for pod in release.pods()} > {node}, "a replica on another node can take over"
     zombie = placed[node]["metadata"]
     e2e.kubectl("cordon", node)
     try:
