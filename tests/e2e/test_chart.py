@@ -102,29 +102,13 @@ def test_an_upgrade_leaves_each_replica_on_a_node_of_its_own(namespace: str) -> 
     if len(outages.workers()) < 2:
         pytest.skip("this cluster has one node for pods")
     outages.wait_for_replicas()
-    e2e.apply(ballast(outages.workers()[0], namespace))
+    asked = {"requests": {"cpu": "800m", "memory": "2Gi"}}
+    e2e.apply(e2e.pod_on_node("ballast", namespace, outages.workers()[0], "sleep", "600", resources=asked))
     e2e.eventually("a node is laden", lambda: e2e.condition(e2e.get("pod", "ballast", namespace), "Ready"))
     for _ in range(2):
         release.install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
         outages.wait_for_replicas()
         assert len({pod["spec"]["nodeName"] for pod in release.pods()}) == 2
-
-
-def ballast(node: str, namespace: str) -> dict[str, Any]:
-    """A pod on a node that asks for much of it, and does nothing."""
-    container = {
-        "name": "ballast",
-        "image": e2e.IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "600"],
-        "resources": {"requests": {"cpu": "800m", "memory": "2Gi"}},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "ballast", "namespace": namespace},
-        "spec": {"nodeName": node, "terminationGracePeriodSeconds": 1, "containers": [container]},
-    }
 
 
 @pytest.mark.usefixtures("as_it_was")

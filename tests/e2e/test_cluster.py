@@ -4,22 +4,9 @@ die and come back.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from support import e2e
-
-
-def pod(name: str, namespace: str, node: str, *command: str, **container: Any) -> dict[str, Any]:
-    main = {"name": "main", "image": e2e.IMAGE, "command": list(command), **container}
-    spec = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
-        "spec": spec,
-    }
 
 
 def workers() -> list[str]:
@@ -40,8 +27,8 @@ def test_pods_on_two_nodes_find_each_other_by_name(namespace: str) -> None:
     ready = {"readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1}}
     e2e.apply(
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace}, "spec": web},
-        pod("web", namespace, first, "python", "-m", "http.server", "8000", **ready),
-        pod("client", namespace, second, "sleep", "600"),
+        e2e.pod_on_node("web", namespace, first, "python", "-m", "http.server", "8000", **ready),
+        e2e.pod_on_node("client", namespace, second, "sleep", "600"),
     )
     e2e.eventually("both pods are ready", lambda: is_ready("web", namespace) and is_ready("client", namespace))
     ask = f"import urllib.request; print(urllib.request.urlopen('http://web.{namespace}.svc', timeout=5).status)"
@@ -57,7 +44,9 @@ def test_pods_on_two_nodes_find_each_other_by_name(namespace: str) -> None:
 def test_memory_limit_is_enforced(namespace: str) -> None:
     limits = {"resources": {"limits": {"memory": "64Mi"}}}
     e2e.apply(
-        pod("glutton", namespace, workers()[0], "python", "-c", "x = bytearray(200 << 20); print(len(x))", **limits)
+        e2e.pod_on_node(
+            "glutton", namespace, workers()[0], "python", "-c", "x = bytearray(200 << 20); print(len(x))", **limits
+        )
     )
     e2e.eventually("the pod fails", lambda: e2e.get("pod", "glutton", namespace)["status"]["phase"] == "Failed")
     ended = e2e.get("pod", "glutton", namespace)["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -69,10 +58,10 @@ def test_torch_is_there_and_storage_is_shared(namespace: str) -> None:
     first, second = workers()[:2]
     folder = {"volumeMounts": [{"name": "shared", "mountPath": "/data"}]}
     volume = {"name": "shared", "hostPath": {"path": f"{e2e.SHARED}/{namespace}", "type": "DirectoryOrCreate"}}
-    writer = pod(
+    writer = e2e.pod_on_node(
         "writer", namespace, first, "python", "-c", "import torch; torch.save(torch.arange(3), '/data/x.pt')", **folder
     )
-    reader = pod(
+    reader = e2e.pod_on_node(
         "reader", namespace, second, "python", "-c", "import torch; print(torch.load('/data/x.pt').tolist())", **folder
     )
     for document in (writer, reader):
@@ -95,5 +84,5 @@ def test_killed_node_is_noticed_and_comes_back(namespace: str) -> None:
     e2e.kill_node(victim)
     e2e.eventually(f"{victim} is not Ready", lambda: not e2e.is_node_ready(victim))
     e2e.restore_nodes()
-    e2e.apply(pod("again", namespace, victim, "sleep", "600"))
+    e2e.apply(e2e.pod_on_node("again", namespace, victim, "sleep", "600"))
     e2e.eventually("a pod runs there again", lambda: is_ready("again", namespace))

@@ -181,6 +181,18 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[key] = value
 
 
+def pod_on_node(name: str, namespace: str, node: str, *command: str, **container: Any) -> dict[str, Any]:
+    """A pod of no job, labelled `app: <name>`; `container`: more of its only one."""
+    main = {"name": "main", "image": IMAGE, "command": list(command), **container}
+    spec = {"nodeName": node, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": spec,
+    }
+
+
 def job(name: str, namespace: str) -> dict[str, Any]:
     """The TrainJob as it is now."""
     return get(f"{contract.PLURAL}.{contract.GROUP}", name, namespace)
