@@ -43,7 +43,9 @@ for step in range(begin + 1, given.steps + 1):
     loss.backward()
     optimizer.step()
     if step % given.save_every == 0 or step == given.steps:
-        dist.all_reduce(mean := loss.detach() / dist.get_world_size())
+        # Kept until the end: see "terminate called without an active exception" in docs/troubleshooting.md.
+        reduction = dist.all_reduce(mean := loss.detach() / dist.get_world_size(), async_op=True)
+        reduction.wait()
         if rank == 0:
             state = {"model": plain.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
             torch.save(state, f"{path}.part")
