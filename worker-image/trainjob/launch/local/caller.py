@@ -75,6 +75,8 @@ class Caller:
                     )
                     interrupted = True
                     self.note(text)
+                    if self._is_over:  # its end may have been taken out of the queue, and not been looked at
+                        self._events.put(None)
                 except Exception as error:  # of the user's listener: the job must not go on unseen
                     trouble = trouble or error
                     self._driver.stop(Stop.CLEANLY)
@@ -94,9 +96,14 @@ class Caller:
             yield
         finally:
             if self._thread.ident is not None:
-                if self._thread.is_alive() and self._error is None and self._result is None:
+                if self._thread.is_alive() and not self._is_over:
                     self._driver.stop(Stop.AT_ONCE)
                 self._thread.join()
+
+    @property
+    def _is_over(self) -> bool:
+        """The driver has ended, however."""
+        return self._error is not None or self._result is not None
 
     def _listen(self, *, mute: bool) -> bool:
         """Hand events on until the driver ended (False)."""
