@@ -193,6 +193,25 @@ def test_an_answer_that_no_pipe_holds_is_taken(
         assert [text[:3] for text in display.told] == (["nnn"] if broken else ["nnn", "l", "job"])
 
 
+def test_a_ctrl_c_as_the_answer_is_read_loses_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b'{"job": 1}\n')
+    os.close(writing)
+    read, pressed = os.read, list[bool]()
+
+    def interrupted(descriptor: int, size: int) -> bytes:
+        """A signal is handled in the main thread, as soon as a call of the system has returned there."""
+        piece = read(descriptor, size)
+        if threading.current_thread() is threading.main_thread() and not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return piece
+
+    monkeypatch.setattr(os, "read", interrupted)
+    with open(reading, "rb", buffering=0) as stream:
+        assert Hearing(stream, None).answer(lambda: None) == {"job": 1}
+
+
 # --- Scripts ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,8 @@
 """What the companion says: its answer, and before it what there is to show, where a display is to have that. Libraries
 may print on the same pipe as they are imported: what is no line of the companion's is passed over.
 
-`Guest` has one. With a display a thread reads, beside the loop that trains; without one the answer is read when it is
-asked for.
+`Guest` has one. A thread reads: with a display beside the loop that trains, without one when the answer is asked for.
+In the main thread a Ctrl-C that comes as something is read would lose it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,18 @@ class Hearing:
 
     def answer(self, on_interrupt: Callable[[], None]) -> dict[str, object]:
         """The last line, once the companion has ended its words; Ctrl-C meanwhile calls that."""
-        while not self._ended:
+        if self._thread.ident is None:
+            self._thread.start()
+        while self._thread.is_alive():
             try:
-                if self._display is None:
-                    self._take()
-                else:
-                    self._thread.join(_POLL_S)
-                    self._ended = not self._thread.is_alive()
+                self._thread.join(_POLL_S)
             except KeyboardInterrupt:
                 on_interrupt()
         return self._last
 
     def close(self) -> None:
         """The companion has ended."""
-        if self._display is not None:
+        if self._thread.ident is not None:
             self._thread.join()
         self._stream.close()
 
@@ -61,7 +59,6 @@ class Hearing:
             self._take()
 
     def _take(self) -> None:
-        # Not readline(): a Ctrl-C in the midst of it would lose what it had read.
         piece = os.read(self._stream.fileno(), _PIECE)
         self._ended = not piece
         *lines, self._rest = (self._rest + piece).split(b"\n")
