@@ -16,6 +16,7 @@ from trainjob.launch.local import drive
 from trainjob.launch.local.backend import LocalEvent
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJobStatus
+from trainjob_operator.cluster import Manifest
 
 pytestmark = pytest.mark.slow
 
@@ -108,15 +109,22 @@ def test_a_worker_that_goes_away_loses_no_step(
 @pytest.mark.parametrize("who", ["the launcher", "everybody"])
 def test_a_local_stop_waits_for_no_word(stage: Stage, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """Whoever waits for one does so until SIGKILL. A service manager's SIGTERM reaches the agents beside the launcher."""
-    monkeypatch.setattr(drive, "MemoryCluster", Edited)
+    agents: list[int] = []
+
+    class Beside(Edited):
+        """In one moment for both: of agents that are told to end alone, the workers are replaced."""
+
+        def update_job_spec(self, namespace: str, name: str, patch: Manifest) -> Manifest:
+            for pid in agents if who == "everybody" else ():
+                os.kill(pid, signal.SIGTERM)
+            return super().update_job_spec(namespace, name, patch)
+
+    monkeypatch.setattr(drive, "MemoryCluster", Beside)
     use_agent(monkeypatch, draining__ANSWER_S=10_000.0, draining__RANKS_DRAIN_S=10_000.0)
-    pressed: list[int] = []
 
     def press(event: LocalEvent) -> None:
-        if not pressed and len(steps_of(stage)) >= 5:
-            pressed.extend(agent_of(stage, f"job-{slot}") for slot in (0, 1))
-            for pid in pressed if who == "everybody" else ():
-                os.kill(pid, signal.SIGTERM)
+        if not agents and len(steps_of(stage)) >= 5:
+            agents.extend(agent_of(stage, f"job-{slot}") for slot in (0, 1))
             raise KeyboardInterrupt
 
     told = stage.run(stage.job(script=RESIZE), press)
