@@ -18,7 +18,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("TMPDIR", str(temporary))
-    before = _shared_memory()
+    before = left_in_shared_memory()
     made = Stage(tmp_path)
     yield made
     try:
@@ -26,18 +26,20 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     except TimeoutError:
         pytest.fail("left behind: " + "; ".join(left_behind(tmp_path)))
     # Other tests run on this machine at the same time; what they use for a while goes by itself.
-    new = _shared_memory() - before
+    new = left_in_shared_memory() - before
     try:
-        wait_until(lambda: not new & _shared_memory() and not _socket_folders(made))
+        wait_until(lambda: not new & left_in_shared_memory() and not _socket_folders(made))
     except TimeoutError:
-        pytest.fail(f"left behind: {sorted(new & _shared_memory()) + _socket_folders(made)}")
+        pytest.fail(f"left behind: {sorted(new & left_in_shared_memory()) + _socket_folders(made)}")
 
 
-def _shared_memory() -> set[str]:
-    """What a job could leave there; the folder of a test process's own S3 server (support.s3) stays until that
-    process ends.
-    """
-    return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if not name.startswith("s3-server-")}
+_NAMES = ("psm_", "sem.", "torch_")
+"""With which begins what Python and torch put into shared memory."""
+
+
+def left_in_shared_memory() -> set[str]:
+    """What a job could leave there. What others on this machine leave has other names, and may stay."""
+    return {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith(_NAMES)}
 
 
 def _socket_folders(stage: Stage) -> list[str]:
