@@ -169,7 +169,7 @@ def test_a_word_that_comes_too_late_changes_nothing(tmp_path: Path) -> None:
         rig.run(1)
         rig.trains_on()
         rig.terminate(0)
-        rig.wait_text(0, "its own handler saved")
+        rig.wait(lambda: "its own handler saved" in rig.text(0) or rig.ended(0), "told to stop, if not killed by now")
         rig.tell_more(0, **LONG)
         assert rig.exit_code(0) == contract.EXIT_REMOVED and rig.left(0) == []
 
