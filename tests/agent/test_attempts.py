@@ -227,7 +227,7 @@ def test_hold_gives_the_ranks_their_grace_and_the_same_attempt_never_runs_again(
         rig.run(1)
         rig.wait_text(0, "up")
         rig.wait_text(1, "up")
-        rig.hold(grace_s=10)
+        rig.hold(grace_s=HANG_S)
         rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["quiet"] and rig.report(1)["quiet"], "all stopped")
         assert {r["kind"] for r in rig.ranks().values()} == {contract.END_STOPPED}
         rig.wait_text(0, "leaving")

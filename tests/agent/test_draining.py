@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig, processes_with
+from support.away import take_away
 from support.tuned_agent import entry
 from trainjob.agent.draining import ANSWER_S, LEAVE_S, Drain
 from trainjob_api import contract
@@ -168,7 +169,7 @@ def test_a_word_that_comes_too_late_changes_nothing(tmp_path: Path) -> None:
         rig.run(1)
         rig.trains_on()
         rig.terminate(0)
-        rig.wait_text(0, "its own handler saved")
+        rig.wait(lambda: "its own handler saved" in rig.text(0) or rig.ended(0), "told to stop, if not killed by now")
         rig.tell_more(0, **LONG)
         assert rig.exit_code(0) == contract.EXIT_REMOVED and rig.left(0) == []
 
@@ -233,8 +234,7 @@ def test_it_ends_before_a_short_grace_period_does_though_not_all_is_stored(tmp_p
     with Draining(tmp_path, script=LOOP, agents=1, storage=store, entry=FOR_EVER) as rig:
         rig.run(1)
         rig.trains_on()
-        store.rename(tmp_path / "away")
-        store.write_text("in the way")
+        take_away(store)
         (rig.work / "save").touch()
         rig.wait(lambda: rig.report(0)["uploads"], "something waits to be stored")
         rig.terminate(0)

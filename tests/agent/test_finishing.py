@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import Rig
+from support.away import bring_back, take_away
 from support.virtual_time import run_virtual
 from trainjob.agent import finishing
 from trainjob.agent.committing.uploads import Uploads
@@ -48,12 +49,11 @@ def test_an_agent_that_was_started_anew_stores_what_the_one_before_had_acknowled
     tmp_path: Path, agents: int, how: str
 ) -> None:
     """All containers are killed after report() has returned and before storage had it; then the budget is used up."""
-    store, away = tmp_path / "store", tmp_path / "away"
+    store = tmp_path / "store"
     with Rig(tmp_path, script=SAVE, agents=agents, storage=store) as rig:
         rig.run(1)
         rig.wait(lambda: manifest(store, "1-1-1"), "the first is committed")
-        store.rename(away)
-        store.write_text("in the way")
+        take_away(store)
         (rig.work / "go").touch()
         for rank in range(agents):
             rig.wait(lambda number=rank: (rig.work / f"acknowledged-{number}").exists(), "STAGED is acknowledged")
@@ -62,8 +62,7 @@ def test_an_agent_that_was_started_anew_stores_what_the_one_before_had_acknowled
             rig.exit_code(slot)
             rig.coordinator.forget(slot)
             rig.coordinator.instructions.pop(slot, None)
-        store.unlink()
-        away.rename(store)
+        bring_back(store)
         for slot in range(agents):
             rig.start(slot)
         rig.wait(lambda: len(rig.coordinator.reports) == agents, "they are back")

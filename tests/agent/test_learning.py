@@ -13,10 +13,12 @@ import pytest
 
 from support import large_package
 from support.agent_rig import Rig
-from support.warm_parents import parents_of
+from support.warm_parents import PATIENT, parents_of
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
+
+AUTO = {"prefork": contract.PREFORK_AUTO}
 
 SCRIPT = """
 import os, sys, time, trainjob
@@ -51,7 +53,7 @@ def kill(rig: Rig, attempt: int) -> None:
 
 def test_what_the_script_imports_is_imported_ahead_of_the_next_start(tmp_path: Path) -> None:
     path = os.pathsep.join([installed(tmp_path), *filter(None, sys.path)])
-    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec={"prefork": "auto"}) as rig:
+    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec=AUTO, entry=PATIENT) as rig:
         (rig.work / "mine.py").write_text("")
         rig.run(1)
         rig.wait_text(0, "rank 0 attempt 1 has and no more")
@@ -72,7 +74,7 @@ def test_what_the_script_imports_is_imported_ahead_of_the_next_start(tmp_path: P
 
 def test_nothing_is_learned_where_the_modules_are_named(tmp_path: Path) -> None:
     path = os.pathsep.join([installed(tmp_path), *filter(None, sys.path)])
-    spec = {"prefork": "auto", "preload": []}
+    spec = {**AUTO, "preload": []}
     with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec=spec) as rig:
         (rig.work / "mine.py").write_text("")
         rig.run(1)
@@ -89,8 +91,8 @@ SETS = "import os\nos.environ['LARGE'] = '1'\n"
 def told_before_its_first_rank(folder: Path, learned: object, script: str = SCRIPT, **spec: object) -> Rig:
     """An agent that waits as a spare does, and is told what others have learned; not entered yet."""
     path = os.pathsep.join([installed(folder), *filter(None, sys.path)])
-    made = {"prefork": "auto", **spec}
-    rig = Rig(folder, script=script, agents=1, env={"PYTHONPATH": path}, spec=made)
+    made = {**AUTO, **spec}
+    rig = Rig(folder, script=script, agents=1, env={"PYTHONPATH": path}, spec=made, entry=PATIENT)
     (rig.work / "mine.py").write_text("")
     rig.coordinator.tell(0, do=contract.DO_HOLD, grace_s=0.0, learned=learned)
     return rig
@@ -122,7 +124,7 @@ def test_who_was_in_no_attempt_imports_ahead_what_others_have_learned(tmp_path: 
 def test_a_spare_that_is_ready_is_told_later(tmp_path: Path) -> None:
     """Its first parent stays until another has it all."""
     path = os.pathsep.join([installed(tmp_path), *filter(None, sys.path)])
-    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec={"prefork": "auto"}) as rig:
+    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec=AUTO, entry=PATIENT) as rig:
         (rig.work / "mine.py").write_text("")
         rig.hold()
         rig.wait(lambda: rig.report(0).get("acknowledged") and not rig.report(0)["warming"], "it is warm")
@@ -146,7 +148,7 @@ def test_an_agent_that_is_started_anew_in_its_pod_has_what_the_one_before_it_had
     tmp_path: Path, script: str, has: str
 ) -> None:
     path = os.pathsep.join([installed(tmp_path), *filter(None, sys.path)])
-    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec={"prefork": "auto"}) as rig:
+    with Rig(tmp_path, script=SCRIPT, agents=1, env={"PYTHONPATH": path}, spec=AUTO, entry=PATIENT) as rig:
         (rig.work / "mine.py").write_text("")
         rig.run(1)
         rig.wait(lambda: (rig.report(0).get("forks") or {}).get("learned") == ["large"])

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.agent_rig import Rig, processes_with
+from support.patience import HANG_S
 from trainjob.agent.attempts import forking
 from trainjob_api import contract
 
@@ -190,7 +191,7 @@ def test_sigterm_reaches_the_rank_and_not_what_it_started(tmp_path: Path, how: s
     with Rig(tmp_path, script=GRACEFUL, agents=1, command=command) as rig:
         rig.run(1)
         rig.wait_text(0, "up")
-        rig.hold(grace_s=20)
+        rig.hold(grace_s=HANG_S)
         rig.wait_text(0, "saved in time")
         rig.wait(lambda: rig.report(0)["quiet"], "all gone")
         assert rig.rank(0)["kind"] == contract.END_STOPPED
@@ -205,7 +206,7 @@ def test_a_launcher_that_handles_sigterm_gets_it_alone(tmp_path: Path) -> None:
     with Rig(tmp_path, script=script, agents=1, command=["bash", "-c", trap]) as rig:
         rig.run(1)
         rig.wait_text(0, "up")
-        rig.hold(grace_s=20)
+        rig.hold(grace_s=HANG_S)
         rig.wait_text(0, "the launcher decides")
         rig.wait(lambda: rig.report(0)["quiet"], "all gone")
         assert "got it" not in rig.text(0)

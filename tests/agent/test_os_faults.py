@@ -16,6 +16,7 @@ import pytest
 
 from support import os_faults
 from support.agent_rig import Rig, processes_with
+from support.away import bring_back, take_away
 from support.os_faults import FOR_EVER, RECORD, OsFaults
 from support.patience import HANG_S
 from trainjob_api import contract
@@ -263,7 +264,7 @@ def test_every_call_that_fails_once_in_the_storage_child_is_made_up_for(tmp_path
 
 
 def test_storage_that_refuses_at_a_restart_is_tried_again_and_at_the_first_start_is_an_error(tmp_path: Path) -> None:
-    store, away = tmp_path / "store", tmp_path / "away"
+    store = tmp_path / "store"
     store.write_text("in the way")
     with Rig(tmp_path, script=SCRIPT, agents=1, storage=store) as rig:
         rig.run(1)
@@ -273,12 +274,10 @@ def test_storage_that_refuses_at_a_restart_is_tried_again_and_at_the_first_start
         rig.run(2)
         rig.wait(lambda: rig.ended(0, attempt=2) or rig.completed(), "runs")
         rig.wait(lambda: rig.report(0)["quiet"], "ended")
-        store.rename(away)
-        store.write_text("in the way")
+        take_away(store)
         rig.run(3)
         rig.wait(lambda: "is tried again" in (rig.report(0)["warning"] or ""), "said")
         assert not rig.ended(0, attempt=3)
-        store.unlink()
-        away.rename(store)
+        bring_back(store)
         rig.wait(rig.completed, "went on")
         assert rig.report(0)["warning"] is None

@@ -10,7 +10,7 @@ import pytest
 
 from support.agent_rig import Rig
 from support.patience import HANG_S
-from support.warm_parents import children_of, parent_of, parents_of
+from support.warm_parents import PATIENT, children_of, parent_of, parents_of
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ time.sleep(600)
 
 
 def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait_text(0, "rank 1 is a fork in attempt 1")
         rig.wait(lambda: rig.running(0, 1, attempt=1))
@@ -44,7 +44,7 @@ def test_a_killed_rank_is_back_as_a_fork(tmp_path: Path) -> None:
 
 
 def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
         rig.wait(lambda: len(children_of(rig)) == 3, "the parent, and two forks that wait")
@@ -59,7 +59,7 @@ def test_forks_for_the_next_attempt_wait_before_anything_breaks(tmp_path: Path) 
 
 
 def test_a_parent_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
         parent = parent_of(rig)
@@ -73,7 +73,7 @@ def test_a_parent_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("struck", ["agent", "told to exit"])
 def test_parent_and_forks_end_with_their_agent(tmp_path: Path, struck: str) -> None:
-    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS) as rig:
+    with Rig(tmp_path, script=SAYS, agents=1, processes=2, spec=ALWAYS, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait(lambda: rig.running(0, 1, attempt=1))
         assert len(parents_of(rig)) >= 1
@@ -119,7 +119,7 @@ if trainjob.get_context().attempt == 1:
 
 def test_what_a_first_report_needs_of_ours_is_imported_ahead(tmp_path: Path) -> None:
     """Each fork would import it anew, before its first step."""
-    with Rig(tmp_path, script=IMPORTS, agents=1, spec=ALWAYS) as rig:
+    with Rig(tmp_path, script=IMPORTS, agents=1, spec=ALWAYS, entry=PATIENT) as rig:
         rig.run(1)
         rig.wait_text(0, "attempt 1 imports []")
         rig.wait(lambda: rig.ended(0, attempt=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def test_a_child_that_cannot_be_started_is_an_error_of_the_call_and_the_next_cal
 ) -> None:
     async def run() -> None:
         child = StorageChild(Reaper(asyncio.get_running_loop()), str(tmp_path / "store"), str(tmp_path))
+        gc.collect()  # what earlier tests have left open, lest it go in between
         before = len(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as broken:
             broken.setattr(module, name, fails)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agent_rig import ROOT, Rig
-from support.warm_parents import parents_of
+from support.warm_parents import PATIENT, parents_of
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def rig_of(tmp_path: Path, module: str = SLOW, **spec: Any) -> Rig:
     (library / "imported_slowly.py").write_text(module.format(gate=str(tmp_path / "gate")))
     path = os.pathsep.join([str(ROOT / "operator"), str(ROOT / "worker-image"), str(library)])
     made = {"prefork": contract.PREFORK_ALWAYS, "preload": ["imported_slowly"], **spec}
-    return Rig(tmp_path, script=SAYS, agents=2, spec=made, env={"PYTHONPATH": path})
+    return Rig(tmp_path, script=SAYS, agents=2, spec=made, env={"PYTHONPATH": path}, entry=PATIENT)
 
 
 def words(rig: Rig, slot: int) -> list[bool]:

@@ -14,6 +14,7 @@ import pytest
 
 from cluster.ports import free_port
 from support.agent_rig import ROOT, Rig
+from support.away import bring_back, take_away
 from support.oldest_python import oldest_python
 from support.trust import CoordinatorThread, MemoryApi
 from trainjob_api import contract
@@ -230,6 +231,27 @@ def test_an_agent_with_a_rank_stays_without_a_coordinator(tmp_path: Path) -> Non
         (rig.work / "go").touch()
         assert rig.exit_code(0) == contract.EXIT_OK
         assert "ended" in rig.text(0)
+
+
+def test_an_agent_that_writes_the_runs_end_record_stays_until_storage_has_taken_it(tmp_path: Path) -> None:
+    """Else the job would not be complete, and its last steps would be made again."""
+    entry = [str(ROOT / "tests" / "support" / "quick_agent.py"), f"0.5@{tmp_path / 'alone'}"]
+    script = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n"
+    store = tmp_path / "store"
+    with Rig(tmp_path, script=script, agents=1, storage=store, entry=entry) as rig:
+        rig.run(1)
+        rig.wait(lambda: rig.running(0), "it runs")
+        take_away(store)
+        (rig.work / "go").touch()
+        rig.wait(lambda: "its end record cannot be written" in (rig.report(0)["warning"] or ""), "it is tried")
+        rig.coordinator.stop()
+        (tmp_path / "alone").touch()
+        rig.wait_text(0, "does not answer")
+        with pytest.raises(subprocess.TimeoutExpired):
+            rig.exit_code(0, 2.0)  # four times its patience
+        bring_back(store)
+        assert rig.exit_code(0) == contract.EXIT_OK
+        assert (store / "runs" / "1.end.json").exists()
 
 
 def test_on_python_3_9_too(tmp_path: Path) -> None:

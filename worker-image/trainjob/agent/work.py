@@ -91,9 +91,11 @@ class Work:
 
     @property
     def is_idle(self) -> bool:
-        """No rank lives, and nothing waits to be stored."""
-        ranks = self.attempt is not None and self.attempt.alive
-        return not ranks and (self.site is None or not self.site.saving.waiting)
+        """No rank lives, and nothing waits to be stored: neither files nor the run's end record."""
+        attempt, saving = self.attempt, None if self.site is None else self.site.saving
+        if attempt is not None and (attempt.alive or (attempt.leader is not None and attempt.leader.writes_end)):
+            return False
+        return saving is None or not saving.waiting
 
     @property
     def warming(self) -> bool:

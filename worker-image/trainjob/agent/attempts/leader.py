@@ -213,6 +213,11 @@ class Leader:
         if self._store is not None:
             self._store.release()
 
+    @property
+    def writes_end(self) -> bool:
+        """The run is about to be complete: its end record is on its way."""
+        return self._run_end is not None and self._run_end.is_being_written
+
     async def finish(self) -> None:
         """Before the agent ends: what was reported reaches the history, what is staged is committed. As long as it
         takes; the caller has the clock.

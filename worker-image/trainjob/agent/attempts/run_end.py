@@ -39,6 +39,11 @@ class RunEnd:
         self._writing: Optional[asyncio.Task[None]] = None
         self._impatient = False
 
+    @property
+    def is_being_written(self) -> bool:
+        """All ranks ended with 0, all that they saved is stored, and the end record is on its way."""
+        return self._writing is not None and not self._writing.done()
+
     def close(self) -> None:
         """The attempt is over."""
         self._background.cancel()
