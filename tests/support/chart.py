@@ -15,6 +15,7 @@ import yaml
 
 from cluster.binaries import BuildError, binary, have_go, is_built
 from support.isolation import ROOT
+from support.patience import HANG_S
 
 CHART = ROOT / "helm" / "trainjob"
 RELEASE = "tj"
@@ -40,7 +41,7 @@ def helm() -> Path:
         pytest.skip(f"helm cannot be built here: {error}")
 
 
-def run_helm(*words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run_helm(*words: str, timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(helm()), *words], capture_output=True, text=True, timeout=timeout_s)
 
 
