@@ -101,8 +101,15 @@ def bind(server: ApiServer, namespace: str, user: str, role: str) -> None:
     [
         ("networkPolicy.enabled=true", "priorityClass.create=true"),
         ("networkPolicy.enabled=true", "scope=namespaces", "namespaces={default}"),
+        (
+            "replicas=3",
+            "topologySpreadConstraints[0].maxSkew=1",
+            "topologySpreadConstraints[0].topologyKey=topology.kubernetes.io/zone",
+            "topologySpreadConstraints[0].whenUnsatisfiable=ScheduleAnyway",
+            "topologySpreadConstraints[0].matchLabelKeys={pod-template-hash}",
+        ),
     ],
-    ids=["cluster", "namespaces"],
+    ids=["cluster", "namespaces", "three over zones"],
 )
 def test_the_api_server_takes_every_object_and_knows_every_field(
     apiserver: ApiServer, settings: tuple[str, ...]

@@ -150,7 +150,8 @@ def test_images(case: str) -> None:
 
 
 def test_where_and_how_the_pods_run_is_the_installers_choice(tmp_path: Path) -> None:
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    them = {"matchLabels": {"app.kubernetes.io/component": "operator"}}
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": them}]
     chosen: Object = {
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "system", "operator": "Exists"}],
@@ -180,6 +181,18 @@ def test_the_pods_are_spread_over_nodes_by_themselves() -> None:
     (constraint,) = operator_pod(render())["spec"]["topologySpreadConstraints"]
     assert constraint["topologyKey"] == "kubernetes.io/hostname" and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
     assert constraint["matchLabelKeys"] == ["pod-template-hash"], "pods of the revision that goes do not count"
+
+
+def test_a_spread_of_the_installers_is_of_these_pods_unless_it_says_of_which(tmp_path: Path) -> None:
+    """Without a selector it would spread nothing, and `matchLabelKeys` beside none are refused."""
+    zones = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    keys: Object = {"matchLabelKeys": ["pod-template-hash"]}
+    all_pods: Object = {"labelSelector": {}}
+    given = [{**zones, **keys}, {**zones, "labelSelector": None}, {**zones, **all_pods}]
+    objects = render(values={"topologySpreadConstraints": given, "replicas": 3}, tmp_path=tmp_path)
+    ours = {"labelSelector": {"matchLabels": only(objects, "Deployment")["spec"]["selector"]["matchLabels"]}}
+    constraints = operator_pod(objects)["spec"]["topologySpreadConstraints"]
+    assert constraints == [{**zones, **keys, **ours}, {**zones, **ours}, {**zones, **all_pods}]
 
 
 # --- What finds the pods ----------------------------------------------------------------------------------------------
