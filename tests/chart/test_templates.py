@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support import chart
 from support.chart import Object, kinds, only, operator_container, operator_pod, refusal, render
@@ -316,6 +317,48 @@ BAD = {
 def test_bad_values_are_refused_with_their_name(case: str) -> None:
     setting, expected = BAD[case]
     assert expected in refusal(setting)
+
+
+VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+MAY_BE_EMPTY = {
+    "image.registry",
+    "image.tag",
+    "image.pullSecrets",
+    "namespaces",
+    "coordinatorUrl",
+    "resources",
+    "podSecurityContext",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "podAnnotations",
+    "podLabels",
+    "extraEnv",
+    "serviceAccount.annotations",
+    "serviceMonitor.labels",
+    "networkPolicy.metricsFrom",
+}
+NEEDED = {
+    path
+    for name, group in VALUES.items()
+    for path in (name, *(f"{name}.{part}" for part in (group if isinstance(group, dict) else ())))
+    if not {name, path} & MAY_BE_EMPTY
+}
+"""Without one of these the operator could not begin, or the cluster would choose: one replica, every port."""
+
+
+@pytest.mark.parametrize("value", sorted(NEEDED))
+def test_a_value_that_is_needed_cannot_be_taken_away(value: str) -> None:
+    """As `null` does, and a key in a values file with nothing behind it."""
+    assert f"missing property '{value.rpartition('.')[2]}'" in refusal(f"{value}=null")
+
+
+def test_every_other_value_may_be_empty() -> None:
+    assert kinds(render(*EVERYTHING, *(f"{value}=null" for value in sorted(MAY_BE_EMPTY)))) == kinds(
+        render(*EVERYTHING)
+    )
 
 
 # --- The notes --------------------------------------------------------------------------------------------------------
