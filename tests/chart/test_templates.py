@@ -41,6 +41,23 @@ def test_every_object_is_where_it_belongs(settings: tuple[str, ...]) -> None:
         assert each["metadata"]["labels"]["helm.sh/chart"] == "trainjob-0.1.0"
 
 
+@pytest.mark.parametrize("name", ["2024", "true", "null"])
+def test_names_that_look_like_something_else_are_names(name: str, tmp_path: Path) -> None:
+    """Of the release, of its namespace, of one that it serves, of a priority class."""
+    values = {"scope": "namespaces", "namespaces": [name], "priorityClassName": name}
+    objects = render(*EVERYTHING, values=values, tmp_path=tmp_path, release=name, namespace=name)
+    namespaced = [each for each in objects if each["kind"] not in CLUSTER_SCOPED]
+    assert {each["metadata"]["namespace"] for each in namespaced} == {name}
+    assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in objects} == {name}
+    assert {subject["namespace"] for each in objects for subject in each.get("subjects", [])} == {name}
+    template = operator_pod(objects)
+    assert template["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+    assert template["spec"]["priorityClassName"] == name
+    assert (
+        only(objects, "Service", "trainjob-operator-metrics")["spec"]["selector"]["app.kubernetes.io/instance"] == name
+    )
+
+
 def test_no_object_comes_twice() -> None:
     named = [
         (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in render(*EVERYTHING)
@@ -281,6 +298,7 @@ def test_drains_take_one_pod_at_a_time_and_are_never_blocked() -> None:
 def test_a_priority_class_that_is_made_is_used() -> None:
     objects = render("priorityClass.create=true", "priorityClass.value=5000")
     made = only(objects, "PriorityClass")
+    assert only(render("priorityClass.create=true"), "PriorityClass")["value"] == 1_000_000, "in digits"
     assert made["value"] == 5000 and made["globalDefault"] is False
     assert operator_pod(objects)["spec"]["priorityClassName"] == made["metadata"]["name"]
 
@@ -305,6 +323,7 @@ BAD = {
     "a namespace that cannot be": ("namespaces={Team_A}", "/namespaces/0"),
     "plain http": ("coordinatorUrl=http://somewhere", "/coordinatorUrl"),
     "no port": ("coordinatorUrl=https://somewhere:notaport", "/coordinatorUrl"),
+    "a port that cannot be": ("coordinatorUrl=https://somewhere:65536", "/coordinatorUrl"),
     "a priority of the system's": ("priorityClass.value=2000000000", "/priorityClass/value"),
     "an interval without unit": ("serviceMonitor.interval=xx", "/serviceMonitor/interval"),
     "a port out of range": ("networkPolicy.apiServerPorts={70000}", "/networkPolicy/apiServerPorts/0"),
