@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support import chart
 from support.chart import Object, kinds, only, operator_container, operator_pod, refusal, render
@@ -38,6 +39,23 @@ def test_every_object_is_where_it_belongs(settings: tuple[str, ...]) -> None:
             assert namespace in (chart.NAMESPACE, "team-a", "team-b")
         assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == chart.RELEASE
         assert each["metadata"]["labels"]["helm.sh/chart"] == "trainjob-0.1.0"
+
+
+@pytest.mark.parametrize("name", ["2024", "true", "null"])
+def test_names_that_look_like_something_else_are_names(name: str, tmp_path: Path) -> None:
+    """Of the release, of its namespace, of one that it serves, of a priority class."""
+    values = {"scope": "namespaces", "namespaces": [name], "priorityClassName": name}
+    objects = render(*EVERYTHING, values=values, tmp_path=tmp_path, release=name, namespace=name)
+    namespaced = [each for each in objects if each["kind"] not in CLUSTER_SCOPED]
+    assert {each["metadata"]["namespace"] for each in namespaced} == {name}
+    assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in objects} == {name}
+    assert {subject["namespace"] for each in objects for subject in each.get("subjects", [])} == {name}
+    template = operator_pod(objects)
+    assert template["metadata"]["labels"]["app.kubernetes.io/instance"] == name
+    assert template["spec"]["priorityClassName"] == name
+    assert (
+        only(objects, "Service", "trainjob-operator-metrics")["spec"]["selector"]["app.kubernetes.io/instance"] == name
+    )
 
 
 def test_no_object_comes_twice() -> None:
@@ -150,7 +168,8 @@ def test_images(case: str) -> None:
 
 
 def test_where_and_how_the_pods_run_is_the_installers_choice(tmp_path: Path) -> None:
-    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    them = {"matchLabels": {"app.kubernetes.io/component": "operator"}}
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": them}]
     chosen: Object = {
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "system", "operator": "Exists"}],
@@ -180,6 +199,18 @@ def test_the_pods_are_spread_over_nodes_by_themselves() -> None:
     (constraint,) = operator_pod(render())["spec"]["topologySpreadConstraints"]
     assert constraint["topologyKey"] == "kubernetes.io/hostname" and constraint["whenUnsatisfiable"] == "ScheduleAnyway"
     assert constraint["matchLabelKeys"] == ["pod-template-hash"], "pods of the revision that goes do not count"
+
+
+def test_a_spread_of_the_installers_is_of_these_pods_unless_it_says_of_which(tmp_path: Path) -> None:
+    """Without a selector it would spread nothing, and `matchLabelKeys` beside none are refused."""
+    zones = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    keys: Object = {"matchLabelKeys": ["pod-template-hash"]}
+    all_pods: Object = {"labelSelector": {}}
+    given = [{**zones, **keys}, {**zones, "labelSelector": None}, {**zones, **all_pods}]
+    objects = render(values={"topologySpreadConstraints": given, "replicas": 3}, tmp_path=tmp_path)
+    ours = {"labelSelector": {"matchLabels": only(objects, "Deployment")["spec"]["selector"]["matchLabels"]}}
+    constraints = operator_pod(objects)["spec"]["topologySpreadConstraints"]
+    assert constraints == [{**zones, **keys, **ours}, {**zones, **ours}, {**zones, **all_pods}]
 
 
 # --- What finds the pods ----------------------------------------------------------------------------------------------
@@ -267,6 +298,7 @@ def test_drains_take_one_pod_at_a_time_and_are_never_blocked() -> None:
 def test_a_priority_class_that_is_made_is_used() -> None:
     objects = render("priorityClass.create=true", "priorityClass.value=5000")
     made = only(objects, "PriorityClass")
+    assert only(render("priorityClass.create=true"), "PriorityClass")["value"] == 1_000_000, "in digits"
     assert made["value"] == 5000 and made["globalDefault"] is False
     assert operator_pod(objects)["spec"]["priorityClassName"] == made["metadata"]["name"]
 
@@ -291,6 +323,7 @@ BAD = {
     "a namespace that cannot be": ("namespaces={Team_A}", "/namespaces/0"),
     "plain http": ("coordinatorUrl=http://somewhere", "/coordinatorUrl"),
     "no port": ("coordinatorUrl=https://somewhere:notaport", "/coordinatorUrl"),
+    "a port that cannot be": ("coordinatorUrl=https://somewhere:65536", "/coordinatorUrl"),
     "a priority of the system's": ("priorityClass.value=2000000000", "/priorityClass/value"),
     "an interval without unit": ("serviceMonitor.interval=xx", "/serviceMonitor/interval"),
     "a port out of range": ("networkPolicy.apiServerPorts={70000}", "/networkPolicy/apiServerPorts/0"),
@@ -303,6 +336,48 @@ BAD = {
 def test_bad_values_are_refused_with_their_name(case: str) -> None:
     setting, expected = BAD[case]
     assert expected in refusal(setting)
+
+
+VALUES = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+MAY_BE_EMPTY = {
+    "image.registry",
+    "image.tag",
+    "image.pullSecrets",
+    "namespaces",
+    "coordinatorUrl",
+    "resources",
+    "podSecurityContext",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "priorityClassName",
+    "podAnnotations",
+    "podLabels",
+    "extraEnv",
+    "serviceAccount.annotations",
+    "serviceMonitor.labels",
+    "networkPolicy.metricsFrom",
+}
+NEEDED = {
+    path
+    for name, group in VALUES.items()
+    for path in (name, *(f"{name}.{part}" for part in (group if isinstance(group, dict) else ())))
+    if not {name, path} & MAY_BE_EMPTY
+}
+"""Without one of these the operator could not begin, or the cluster would choose: one replica, every port."""
+
+
+@pytest.mark.parametrize("value", sorted(NEEDED))
+def test_a_value_that_is_needed_cannot_be_taken_away(value: str) -> None:
+    """As `null` does, and a key in a values file with nothing behind it."""
+    assert f"missing property '{value.rpartition('.')[2]}'" in refusal(f"{value}=null")
+
+
+def test_every_other_value_may_be_empty() -> None:
+    assert kinds(render(*EVERYTHING, *(f"{value}=null" for value in sorted(MAY_BE_EMPTY)))) == kinds(
+        render(*EVERYTHING)
+    )
 
 
 # --- The notes --------------------------------------------------------------------------------------------------------

@@ -132,11 +132,17 @@ class ApiServer:
         return done
 
     def install_crd(self, document: dict[str, Any] | None = None) -> None:
-        """Create a CustomResourceDefinition (ours, if none is given) and wait until its objects are served."""
+        """Create a CustomResourceDefinition (ours, if none is given) and wait until its objects are served and their
+        schema is published.
+        """
         crd = document or yaml.safe_load(CRD_FILE.read_text())
         self.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         names, group, version = crd["spec"]["names"], crd["spec"]["group"], crd["spec"]["versions"][0]["name"]
         self._until(f"/apis/{group}/{version}/{names['plural']}", lambda answer: answer["kind"] == names["listKind"])
+        self._until(
+            f"/openapi/v3/apis/{group}/{version}",
+            lambda answer: any(schema.endswith(f".{names['kind']}") for schema in answer["components"]["schemas"]),
+        )
 
     def create_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         """A namespace in which pods can be created: its service account is there."""
@@ -168,8 +174,40 @@ class ApiServer:
         return str(answer["status"]["token"])
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
-        """A kubeconfig with the rights of a service account: what RBAC allows it, and nothing more."""
+        """A kubeconfig with the rights of a service account: what RBAC allows it by now, and nothing more."""
+        self.settle_rights()
         return self.kubeconfig_for(self.service_account_token(namespace, name), f"{namespace}-{name}")
+
+    def allowed(self, user: str, verb: str, what: str, namespace: str, group: str) -> bool:
+        """Whether this user may do it; `what` is a resource, or `resource/subresource`."""
+        resource, _, subresource = what.partition("/")
+        asked = {"namespace": namespace, "verb": verb, "group": group, "resource": resource, "subresource": subresource}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": asked},
+        }
+        answer = self.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+        return bool(answer["status"]["allowed"])
+
+    def settle_rights(self) -> None:
+        """Return once the server goes by every role and binding that was written: it decides from caches, one of each
+        kind, which come a moment after.
+        """
+        group, mark = "rbac.authorization.k8s.io", f"mark-{secrets.token_hex(8)}"
+        rules = [{"apiGroups": ["example.org"], "resources": ["marks"], "verbs": ["get"]}]
+        for kind, base in (("ClusterRole", f"/apis/{group}/v1"), ("Role", f"/apis/{group}/v1/namespaces/default")):
+            user, plural = f"{mark}-{kind}", kind.lower()
+            self.request("POST", f"{base}/{plural}s", {"metadata": {"name": mark}, "rules": rules})
+            binding = {
+                "metadata": {"name": mark},
+                "roleRef": {"apiGroup": group, "kind": kind, "name": mark},
+                "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+            }
+            self.request("POST", f"{base}/{plural}bindings", binding)
+            deadline = time.monotonic() + HANG_S
+            while not self.allowed(user, "get", "marks", "default", "example.org"):
+                assert time.monotonic() < deadline, f"the API server does not go by a {kind}"
 
     def processes(self) -> dict[str, subprocess.Popen[bytes]]:
         """What was started and not stopped, by name; the log of each is NAME.log in `folder`."""

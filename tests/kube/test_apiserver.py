@@ -61,6 +61,18 @@ def test_its_processes_end_with_a_killed_owner(apiserver: ApiServer) -> None:
     assert not Path(folder).exists() and apiserver.folder.exists()
 
 
+def test_a_crd_that_was_installed_is_described(apiserver: ApiServer) -> None:
+    names = {"plural": "marks", "singular": "mark", "kind": "Mark", "listKind": "MarkList"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    spec = {"group": "marks.example", "scope": "Namespaced", "names": names, "versions": [version]}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    apiserver.install_crd({**head, "metadata": {"name": "marks.marks.example"}, "spec": spec})
+    try:
+        assert apiserver.request("GET", "/openapi/v3/apis/marks.example/v1")["components"]["schemas"]
+    finally:
+        apiserver.request("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/marks.marks.example")
+
+
 def test_a_pods_token_is_reviewed(apiserver: ApiServer, api_namespace: str) -> None:
     pod = apiserver.request("POST", f"/api/v1/namespaces/{api_namespace}/pods", plain_pod("digits-0"))
     token = apiserver.service_account_token(api_namespace, "default", audience="trainjob-test", pod=pod)

@@ -395,7 +395,11 @@ def test_an_answer_to_who_has_hung_up_meanwhile_is_dropped() -> None:
     on_site(test, tls=True)
 
 
-def test_the_rest_of_a_body_that_nobody_wants_is_thrown_away_and_the_connection_stays() -> None:
+def test_the_rest_of_a_body_that_nobody_wants_is_thrown_away_and_the_connection_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "LINGER_S", HANG_S)
+
     async def test(site: Site) -> None:
         stream = await site.connect()
         stream[1].write(request("x" * 100, "bad", length=200_100))
@@ -550,20 +554,32 @@ def test_who_reads_no_answers_is_asked_nothing_more() -> None:
     on_site(test)
 
 
-def test_stop_waits_for_an_answer_but_not_for_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "SHUTDOWN_S", 0.3)
+def test_stop_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "SHUTDOWN_S", HANG_S)
 
     async def test(site: Site) -> None:
-        held, idle, slow = [await site.connect() for _ in range(3)]
+        held, idle = await site.connect(), await site.connect()
         held[1].write(request("x", "hold"))
-        slow[1].write(request("x", length=contract.SYNC_BODY_LIMIT))
-        await until(lambda: len(site.waiting) == 1 and len(site.endpoint._connections) == 3)
+        await until(lambda: len(site.waiting) == 1 and len(site.endpoint._connections) == 2)
         stopping = asyncio.ensure_future(site.endpoint.stop())
         assert await _end(idle)
         site.waiting[0].say("last")
         status, body, head = await answer(held)
         assert (status, body) == (200, {"said": "last"}) and "Connection: close" in head
         await stopping
+        assert not site.endpoint._connections
+
+    on_site(test)
+
+
+def test_stop_waits_for_a_body_no_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "SHUTDOWN_S", 0.1)
+
+    async def test(site: Site) -> None:
+        slow = await site.connect()
+        slow[1].write(request("x", length=contract.SYNC_BODY_LIMIT))
+        await until(lambda: site.begun == 1)
+        await site.endpoint.stop()
         assert await _end(slow) and not site.endpoint._connections
 
     on_site(test)

@@ -101,7 +101,7 @@ def test_at_the_bound_the_next_one_waits_until_another_is_known() -> None:
         assert await bed.is_in(third)
         assert len(bed.gate) == 2 and not bed.refused, "nobody was turned away"
 
-    on_bed(test, connections=2)
+    on_bed(test, connections=2, spared_s=HANG_S, known_within_s=HANG_S)
 
 
 def test_who_uses_no_room_gives_it_to_others_and_the_oldest_of_the_greediest_goes() -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from cluster.binaries import BuildError, binary, have_go, is_built
 from support.isolation import ROOT
+from support.patience import HANG_S
 
 CHART = ROOT / "helm" / "trainjob"
 RELEASE = "tj"
@@ -40,15 +41,20 @@ def helm() -> Path:
         pytest.skip(f"helm cannot be built here: {error}")
 
 
-def run_helm(*words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run_helm(*words: str, timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(helm()), *words], capture_output=True, text=True, timeout=timeout_s)
 
 
 def render(
-    *settings: str, chart: Path = CHART, values: Object | None = None, tmp_path: Path | None = None
+    *settings: str,
+    chart: Path = CHART,
+    values: Object | None = None,
+    tmp_path: Path | None = None,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
 ) -> list[Object]:
     """`helm template` with `--set` for each of `settings`, and with a values file."""
-    done = _template(settings, chart, _values_file(values, tmp_path))
+    done = _template(settings, chart, _values_file(values, tmp_path), release, namespace)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
@@ -60,10 +66,12 @@ def refusal(*settings: str) -> str:
     return done.stderr
 
 
-def _template(settings: Iterable[str], chart: Path, more: list[str]) -> subprocess.CompletedProcess[str]:
+def _template(
+    settings: Iterable[str], chart: Path, more: list[str], release: str = RELEASE, namespace: str = NAMESPACE
+) -> subprocess.CompletedProcess[str]:
     words = [word for setting in settings for word in ("--set", setting)]
     return run_helm(
-        "template", RELEASE, str(chart), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *words, *more
+        "template", release, str(chart), "--namespace", namespace, "--kube-version", KUBERNETES, *words, *more
     )
 
 

@@ -88,6 +88,6 @@ def _roll_out(shared: Path | None) -> None:
         return
     with open(shared / "rolled-out", "a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        if file.tell() == 0:
+        if file.seek(0, os.SEEK_END) == 0:  # while this one waited, another may have written
             install(f"podAnnotations.rolled-out={uuid.uuid4().hex}")
             file.write("done")

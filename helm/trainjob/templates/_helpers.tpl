@@ -3,7 +3,7 @@
 
 {{- define "trainjob.selector" -}}
 app.kubernetes.io/name: trainjob
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
