@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support import s3
+from support import s3, terminals
 from support.checkpoint import Job, read_tree, write_tree
 from support.checkpoint_cli import Shell, shell
 from support.patience import HANG_S
@@ -615,12 +615,10 @@ def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     made = one_checkpoint(tmp_path)
     ours, theirs = pty.openpty()
     try:
-        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {
-            "TERM": "xterm-256color",
-            "LC_ALL": "C.UTF-8",
-        }
         words = [sys.executable, "-m", "trainjob.cli", "checkpoints", "verify", str(made)]
-        process = subprocess.Popen(words, env=environment, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs)
+        process = subprocess.Popen(
+            words, env=terminals.environment(), stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+        )
     finally:
         os.close(theirs)
     screen = b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -70,6 +71,7 @@ def test_a_shell_that_is_here_takes_its_script(shell: str) -> None:
     done = subprocess.run(
         [shell, "-n", "/dev/stdin"],
         input=completion.script(shell),
+        env={**os.environ, "LC_ALL": "C"},  # of a locale that this machine does not have bash would speak
         capture_output=True,
         text=True,
         timeout=HANG_S,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from support import terminals
 from support.patience import HANG_S
 from trainjob_api import contract
 
@@ -183,10 +184,6 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
     ours, theirs = pty.openpty()
     try:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 110, 0, 0))
-        environment = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")} | {
-            "TERM": "xterm-256color",
-            "LC_ALL": "C.UTF-8",
-        }
         words = [
             sys.executable,
             "-m",
@@ -203,7 +200,7 @@ def test_a_terminal_gets_the_panel_and_ctrl_c_leaves_it_whole(tmp_path: Path) ->
         process = subprocess.Popen(
             words,
             cwd=tmp_path,
-            env=environment,
+            env=terminals.environment(),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,23 @@ def test_who_runs_is_told_by_the_lock_and_not_by_the_record(tmp_path: Path) -> N
         assert record(tmp_path, **me, outcome="Failed").state == "Failed"
     assert one.state == records.KILLED
     assert Record(name="x", namespace="default", folder=None, **me).state == records.RUNNING  # type: ignore[arg-type]
+
+
+def test_a_launcher_that_ends_while_its_record_is_looked_at_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last words were written after the record was read, and before the lock is asked for."""
+    read = record(tmp_path, pid=os.getpid(), born=lock.started(os.getpid()))
+    held = lock.held
+
+    def ended_meanwhile(folder: str) -> bool:
+        records.write(replace(read, outcome=records.STOPPED))
+        return held(folder)
+
+    monkeypatch.setattr(lock, "held", ended_meanwhile)
+    assert read.state == records.STOPPED
+    another = replace(read, started=read.started - 1)
+    assert another.state == records.KILLED, "what the newest start wrote is none of an earlier one's"
 
 
 def test_a_relative_state_home_does_not_count() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import trainjob
+from support.patience import HANG_S
 from support.scenario import Stage
 from trainjob import RunConfig, ScalingConfig, TorchTrainer
 from trainjob.launch import ConfigError, LaunchError
+from trainjob.launch.outcome import ask_storage
 
 
 def trainer(stage: Stage, loop: Any, config: dict[str, Any] | None = None, **run: Any) -> TorchTrainer:
@@ -76,7 +78,12 @@ def test_what_has_no_meaning_here_is_refused_in_the_constructor(stage: Stage) ->
 
 
 @pytest.mark.slow
-def test_the_last_checkpoint_before_a_nan_is_named_at_the_end(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_last_checkpoint_before_a_nan_is_named_at_the_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Whoever waits is told within seconds, or not at all; on a busy machine a folder may take longer.
+    monkeypatch.setattr(ask_storage, "ASK_S", HANG_S)
+
     def loop() -> None:
         for step in range(4):
             loss = float("nan") if step > 1 else 0.5

@@ -192,7 +192,9 @@ class LogKubelet:
 
     def _lines(self, log: _Log, query: dict[str, str], cuts: int) -> Iterator[str]:
         lines = log.before if query.get("previous") == "true" else log.lines
-        since = query.get("sinceTime", "")[:19]
+        # As the API server passes it on: in its own time zone.
+        asked = datetime.fromisoformat(query["sinceTime"]) if "sinceTime" in query else BEGIN
+        since = f"{asked.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
         at = max(0, len(lines) - int(query["tailLines"])) if "tailLines" in query else 0
         while True:
             with self._changed:

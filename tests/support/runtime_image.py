@@ -30,6 +30,7 @@ def image_content(folder: Path) -> Path:
         shutil.copy(RUNTIME / name, made / "content")
     for package in (ROOT / "operator" / "trainjob_api", ROOT / "worker-image" / "trainjob"):
         shutil.copytree(package, made / "content" / "lib" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "a+rX", made], check=True)  # whatever the umask of this checkout
     return made
 
 

@@ -76,11 +76,15 @@ class Record:
         """Running, Ending, Complete, Failed, Stopped or Killed (its launcher vanished; its checkpoints count)."""
         if self.outcome is not None:
             return self.outcome
-        if self.folder is None:
-            return RUNNING if self.lives else KILLED
-        if not lock.held(self.folder):
-            return KILLED
-        return RUNNING if self.lives else ENDING
+        works = None if self.folder is None else lock.held(self.folder)
+        if works is not False and self.lives:
+            return RUNNING
+        return self._outcome_since() or (ENDING if works else KILLED)
+
+    def _outcome_since(self) -> str | None:
+        """What its launcher has written since this was read, before it let go of the lock."""
+        newest = read(os.path.join(folder_of(self.id), FILE))
+        return newest.outcome if isinstance(newest, Record) and newest.started == self.started else None
 
     @property
     def shown_state(self) -> str:
