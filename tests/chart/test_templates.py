@@ -237,6 +237,18 @@ def test_labels_of_the_installers_take_the_place_of_ours_but_for_those_that_find
     assert (labels[ours], labels[version], labels["team"]) == ("trainjob", "mine", "ml")
 
 
+def test_annotations_and_labels_of_the_installers_take_the_place_of_ours(tmp_path: Path) -> None:
+    container, instance = "kubectl.kubernetes.io/default-container", "app.kubernetes.io/instance"
+    values = {
+        "podAnnotations": {container: "mine", "note": "1"},
+        "serviceMonitor": {"enabled": True, "labels": {instance: "mine"}},
+    }
+    objects = render(values=values, tmp_path=tmp_path)
+    assert operator_pod(objects)["metadata"]["annotations"] == {container: "mine", "note": "1"}
+    assert only(objects, "ServiceMonitor")["metadata"]["labels"][instance] == "mine"
+    assert operator_pod(render())["metadata"]["annotations"] == {container: "operator"}
+
+
 def test_the_coordinators_service_has_no_selector() -> None:
     service = only(render(), "Service", contract.COORDINATOR_SERVICE)
     assert "selector" not in service["spec"]

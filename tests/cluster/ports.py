@@ -16,7 +16,7 @@ from pathlib import Path
 
 FIRST, LAST = 15000, 29000
 
-_FOLDER = Path(tempfile.gettempdir()) / "trainjob-test-ports"
+_TEMPORARY = Path(tempfile.gettempdir())
 """Settled when this is imported: a test may have a temporary folder of its own, in which nothing is to be left."""
 _claims: list[int] = []
 """Descriptors of the locks: they are this process's until it ends."""
@@ -29,12 +29,13 @@ def free_port() -> int:
 
 def free_ports(count: int) -> int:
     """The first of so many that follow each other."""
-    _FOLDER.mkdir(mode=0o777, exist_ok=True)
+    folder = _TEMPORARY / f"trainjob-test-ports-{os.getuid()}"  # what another user has left cannot be written to
+    folder.mkdir(exist_ok=True)
     for first in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
         claims: list[int] = []
         try:
             for port in range(first, first + count):
-                claims.append(os.open(_FOLDER / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                claims.append(os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
                 fcntl.flock(claims[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))

@@ -196,7 +196,7 @@ def test_a_tls_handshake_that_does_not_come_is_not_waited_for() -> None:
         assert await bed.is_in(silent) is False
         assert await bed.is_in(await polite), "it had waited for room"
 
-    on_bed(test, trust.ssl_context, connections=1, handshake_s=0.2)
+    on_bed(test, trust.ssl_context, connections=1, handshake_s=0.2, spared_s=HANG_S)
 
 
 def test_the_coordinator_tells_good_tokens_from_others() -> None:

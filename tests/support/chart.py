@@ -25,6 +25,15 @@ KUBERNETES = "1.35.0"
 Object = dict[str, Any]
 
 
+class _Strict(yaml.SafeLoader):
+    """No name comes twice in a mapping: Helm takes the last one, kustomize refuses the document."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(name) for name, _ in node.value]
+        assert len(set(names)) == len(names), f"{max(names, key=names.count)} comes twice{node.start_mark}"
+        return super().construct_mapping(node, deep)
+
+
 @functools.cache
 def helm() -> Path:
     """The helm command; skips the test where there is none and none can be built."""
@@ -56,7 +65,7 @@ def render(
     """`helm template` with `--set` for each of `settings`, and with a values file."""
     done = _template(settings, chart, _values_file(values, tmp_path), release, namespace)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in yaml.load_all(done.stdout, _Strict) if document]
 
 
 def refusal(*settings: str) -> str:
