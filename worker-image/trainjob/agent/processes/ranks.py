@@ -93,9 +93,10 @@ class RankGroup:
 
     async def _finish(self, rank: Rank) -> None:
         assert rank.output is not None and rank.gone is not None
-        words = [self.last_words(rank), rank.output.shown]
-        await asyncio.wait(words, timeout=LAST_WORDS_S)
-        rank.output.close()
+        output, words = rank.output, self.last_words(rank)
+        words.add_done_callback(lambda _: output.heard())
+        await asyncio.wait([words, output.shown], timeout=LAST_WORDS_S)
+        output.close()
         rank.decide(self._plain)
         rank.explain_kill(self._reaper.kills)
         self._on_change(rank)
