@@ -64,6 +64,8 @@ class RankOutput:
         self._quiet = Quiet()
         self._heard = False
         self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
+        self.read: asyncio.Future[None] = loop.create_future()
+        """To its end, or closed: `tail` changes no more."""
         self.shown: asyncio.Future[None] = loop.create_future()
         """Read to its end, or closed, and printed: who hears of the rank's end finds what it said."""
         os.set_blocking(fd, False)
@@ -156,6 +158,7 @@ class RankOutput:
         self._fd = -1
         self._show_in_thread(self._splitter.finish())
         self._log.close()
+        self._tell_in_thread(self.read)
         if self._heard or not self._quiet.holds:
             self._settle_in_thread()
         # Else its own word comes by another way, and may be later than the last that it printed.
@@ -167,12 +170,8 @@ class RankOutput:
 
     def _settle_in_thread(self) -> None:
         self._print_in_thread(self._quiet.ended())
-        self._console.when_out(self._end_in_thread)
+        self._console.when_out(lambda: self._tell_in_thread(self.shown))
 
-    def _end_in_thread(self) -> None:
+    def _tell_in_thread(self, what: asyncio.Future[None]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end)
-
-    def _end(self) -> None:
-        if not self.shown.done():
-            self.shown.set_result(None)
+            self._loop.call_soon_threadsafe(lambda: None if what.done() else what.set_result(None))
