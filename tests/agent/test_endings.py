@@ -12,6 +12,7 @@ import pytest
 
 from support.agent_rig import ROOT, Rig, processes_with
 from support.patience import HANG_S
+from support.tuned_agent import entry
 from trainjob_api import contract
 
 pytestmark = pytest.mark.slow
@@ -154,7 +155,8 @@ trainjob.barrier()
 
 
 def test_who_waits_for_a_rank_that_was_told_to_end_is_ended_without_a_traceback(tmp_path: Path) -> None:
-    with Rig(tmp_path, script=WAITS) as rig:
+    """However long after the one the other is told."""
+    with Rig(tmp_path, script=WAITS, entry=entry(barriers__barrier__STOPPED_PATIENCE_S=2 * HANG_S)) as rig:
         rig.run(1)
         rig.wait_text(1, "hangs")
         rig.wait_text(0, "waits")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.background import no_fault
 from support.patience import HANG_S
-from trainjob.agent.processes import output
+from trainjob.agent.background import Background
+from trainjob.agent.processes import output, ranks
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.lines import LINE_LIMIT, LineSplitter
 from trainjob.agent.processes.output import LogFile, RankOutput
+from trainjob.agent.processes.rank import Rank
+from trainjob.agent.processes.reaper import Reaper
+from trainjob_api import contract
 
 
 def lines(*chunks: bytes) -> list[bytes]:
@@ -157,6 +164,34 @@ def test_a_rank_has_ended_once_what_it_said_is_out(tmp_path: Path) -> None:
             os.close(fd)
 
     asyncio.run(run())
+
+
+def test_why_a_rank_could_not_start_is_told_though_the_thread_that_reads_it_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "LAST_WORDS_S", 0.05)
+    monkeypatch.setattr(ranks, "READ_S", HANG_S)
+    comes = threading.Event()
+
+    async def run() -> Rank:
+        console, rank = Console(os.open(os.devnull, os.O_WRONLY)), Rank(0, 0)
+        reaper = Reaper(asyncio.get_running_loop())
+        group = ranks.RankGroup(reaper, console, True, lambda rank: None, Background(no_fault))
+        group.ranks = [rank]
+        console.reader.order(lambda: comes.wait(HANG_S))
+        words = [sys.executable, "-c", "import a_library_that_is_not_here"]
+        group.start(rank, words, dict(os.environ), str(tmp_path / "log"), "r00 | ")
+        while rank.ended_at is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # so late is it
+        comes.set()
+        await group.wait(HANG_S)
+        console.reader.close(HANG_S)
+        console.close(5)
+        return rank
+
+    rank = asyncio.run(run())
+    assert rank.kind == contract.END_START and "a_library_that_is_not_here" in (rank.error or {}).get("message", "")
 
 
 def test_a_console_that_nobody_reads_holds_no_rank_up_and_says_what_is_missing(

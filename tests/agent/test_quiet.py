@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent_rig import Rig
+from support.background import no_fault
 from support.bare_site import bare_site
+from support.patience import HANG_S
 from trainjob.agent.attempts.breaks import Breaks
 from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.background import Background
+from trainjob.agent.processes import ranks
+from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.quiet import HELD_LINES, HOLD_S, LOST_S, Quiet
+from trainjob.agent.processes.rank import Rank
+from trainjob.agent.processes.reaper import Reaper
 from trainjob.agent.wire.from_leader import FROM_LEADER, Broke, Joined, Resume
 from trainjob.agent.wire.from_member import Ended, Join
 from trainjob_api import contract
@@ -132,6 +142,40 @@ def _victim(rank: int) -> tuple[Ended, Ended]:
     return Ended(rank, None, "raised", communication=True), Ended(
         rank, contract.END_EXCEPTION, "raised", communication=True
     )
+
+
+def test_what_a_rank_says_of_its_end_may_come_after_all_that_it_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two go different ways, and a busy machine is late on either."""
+    monkeypatch.setattr(ranks, "LAST_WORDS_S", HANG_S)
+
+    async def scene() -> None:
+        reaper, (shown, showing) = Reaper(asyncio.get_running_loop()), os.pipe()
+        console = Console(showing)
+        group = ranks.RankGroup(reaper, console, True, lambda rank: None, Background(no_fault))
+        words: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        group.last_words = lambda rank: words
+        rank, log = Rank(0, 0), str(tmp_path / "log")
+        group.ranks = [rank]
+        text = "\n".join(line.decode() for line in TRACE)
+        group.start(rank, [sys.executable, "-c", f"print({text!r})"], dict(os.environ), log, "r00 | ")
+        assert rank.output is not None
+        until = time.monotonic() + HANG_S
+        while rank.output._fd >= 0 and time.monotonic() < until:  # noqa: ASYNC110 (a thread reads to its end)
+            await asyncio.sleep(0.01)
+        rank.output.told(True)
+        rank.output.lost("rank 1")
+        words.set_result(None)
+        await group.wait(HANG_S)
+        console.reader.close(HANG_S)
+        console.close(HANG_S)
+        os.close(showing)
+        said = os.read(shown, 1 << 16)
+        os.close(shown)
+        assert said == b"r00 | " + STOPPED[0] + b"\n"
+
+    asyncio.run(scene())
 
 
 VICTIM = """

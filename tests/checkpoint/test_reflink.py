@@ -39,6 +39,14 @@ def staging(disk: Path) -> Staging:
     return Staging(str(disk / "staging"))
 
 
+@pytest.fixture
+def at_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory has room for a copy, whatever else writes on this machine meanwhile."""
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_dirty 7\nnr_writeback 3\nnr_dirty_threshold 1000000\nnr_dirty_background_threshold 500000\n")
+    monkeypatch.setattr(page_cache, "_VMSTAT", str(vmstat))
+
+
 def stage(staging: Staging, directory: Path, *, may_move: bool = False) -> Path:
     """The folder in which the files lie."""
     staging.stage(ID, [Source(0, str(directory), may_move)], {})
@@ -72,6 +80,7 @@ def test_what_is_on_the_disk_is_staged_by_reflink(disk: Path, staging: Staging) 
     assert all((folder / name).stat().st_nlink == 1 for name in files)
 
 
+@pytest.mark.usefixtures("at_rest")
 def test_what_was_written_just_now_is_copied_as_a_reflink_waits_for_the_disk(disk: Path, staging: Staging) -> None:
     files = {"model.pt": os.urandom(64 * MIB), "deep/er/optim ü": os.urandom(MIB + 7), "empty": b""}
     source = write_tree(disk / "source", files)
@@ -91,6 +100,7 @@ def test_of_which_little_is_not_on_the_disk_yet_is_reflinked(disk: Path, staging
     assert is_reflink(source, stage(staging, source.parent) / "model.pt")
 
 
+@pytest.mark.usefixtures("at_rest")
 @pytest.mark.parametrize("hours", [0, 1, -1])
 def test_where_the_kernel_does_not_say_a_files_age_does(
     disk: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch, hours: int

@@ -24,18 +24,14 @@ Answer = Callable[[socket.socket, int], bool]
 class Asked:
     """A request, and what came of it."""
 
-    def __init__(
-        self, raises: Exception | None = None, request: bytes = b"GET / HTTP/1.1\r\n\r\n", wanted: bool = True
-    ) -> None:
-        self._raises, self._request, self._wanted = raises, request, wanted
+    def __init__(self, request: bytes = b"GET / HTTP/1.1\r\n\r\n", wanted: bool = True) -> None:
+        self._request, self._wanted = request, wanted
         self.came: list[bytes] = []
 
     def request(self) -> bytes:
         return self._request
 
     def take(self, contents: memoryview) -> bool:
-        if self._raises is not None:
-            raise self._raises
         self.came.append(bytes(contents))
         return self._wanted
 
@@ -210,7 +206,16 @@ def test_what_stands_still_or_trickles_is_cut(server: Server) -> None:
 
 
 def test_what_an_errand_raises_ends_all_and_is_raised(server: Server) -> None:
-    asked = [Asked(raises=ValueError("no room") if n == 3 else None) for n in range(2000)]
+    raised, fine = threading.Event(), server.answer
+
+    class Raises(Asked):
+        def take(self, contents: memoryview) -> bool:
+            raised.set()
+            raise ValueError("no room")
+
+    # However late its reply comes: before the last ones.
+    server.answer = lambda connection, before: (before < 1000 or raised.wait(HANG_S)) and fine(connection, before)
+    asked = [Raises() if n == 3 else Asked() for n in range(2000)]
     with pytest.raises(ValueError, match="no room"):
         run(server.origin(), asked)
     assert server.requests < 2000

@@ -285,9 +285,11 @@ def test_never_two_leaders_whatever_the_network_does(seed: int) -> None:
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="the machine has no clock that counts its sleep")
 def test_a_machine_that_was_suspended_leads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CLOCK_MONOTONIC stands still meanwhile."""
-    real, slept_s = time.clock_gettime, 0.0
-    monkeypatch.setattr(time, "clock_gettime", lambda which: real(which) + slept_s * (which == time.CLOCK_BOOTTIME))
+    """CLOCK_MONOTONIC stands still meanwhile; and here the other one while it is not."""
+    real, began, slept_s = time.clock_gettime, time.clock_gettime(time.CLOCK_BOOTTIME), 0.0
+    monkeypatch.setattr(
+        time, "clock_gettime", lambda which: began + slept_s if which == time.CLOCK_BOOTTIME else real(which)
+    )
 
     async def story() -> None:
         nonlocal slept_s

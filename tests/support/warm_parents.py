@@ -10,8 +10,15 @@ from support.patience import HANG_S
 from support.tuned_agent import entry
 from trainjob_api import contract
 
-PATIENT = entry(warm__starter__PATIENCE_S=HANG_S, warm__gates__GATE_S=HANG_S, warm__stores__STORE_S=HANG_S)
-"""Agents whose ranks are forks, with a store beside them, however long a busy machine takes to import torch."""
+PATIENT = entry(
+    warm__starter__PATIENCE_S=HANG_S,
+    warm__gates__GATE_S=HANG_S,
+    warm__stores__STORE_S=HANG_S,
+    processes__memory__ROOT=os.devnull,
+)
+"""Agents whose ranks are forks, with a store beside them, however long a busy machine takes to import torch, and however
+little of its memory is free: nothing tells them.
+"""
 
 
 def parents_of(rig: Rig, slot: int = 0) -> list[int]:

@@ -62,7 +62,10 @@ class RankOutput:
         self._log = log
         self._splitter = LineSplitter()
         self._quiet = Quiet()
+        self._heard = False
         self._tail: Deque[bytes] = deque(maxlen=TAIL_LINES)
+        self.read: asyncio.Future[None] = loop.create_future()
+        """To its end, or closed: `tail` changes no more."""
         self.shown: asyncio.Future[None] = loop.create_future()
         """Read to its end, or closed, and printed: who hears of the rank's end finds what it said."""
         os.set_blocking(fd, False)
@@ -84,9 +87,14 @@ class RankOutput:
         """Another rank broke: a traceback of this one that speaks of a lost peer is its log file's."""
         self._console.reader.order(lambda: self._print_in_thread(self._quiet.lost(whom)))
 
+    def heard(self) -> None:
+        """The rank has ended, and what it had to say of that was told here, if anything."""
+        self._console.reader.order(self._heard_in_thread)
+
     def close(self) -> None:
         """Stop reading: nobody waits for what a left-over process may still print."""
         self._console.reader.order(self._close_in_thread)
+        self.heard()
 
     def _begin_in_thread(self) -> None:
         self._console.reader.watch(self._fd, self._read_in_thread)
@@ -149,14 +157,21 @@ class RankOutput:
         os.close(self._fd)
         self._fd = -1
         self._show_in_thread(self._splitter.finish())
-        self._print_in_thread(self._quiet.ended())
         self._log.close()
-        self._console.when_out(self._end_in_thread)
+        self._tell_in_thread(self.read)
+        if self._heard or not self._quiet.holds:
+            self._settle_in_thread()
+        # Else its own word comes by another way, and may be later than the last that it printed.
 
-    def _end_in_thread(self) -> None:
+    def _heard_in_thread(self) -> None:
+        self._heard = True
+        if self._fd < 0:
+            self._settle_in_thread()
+
+    def _settle_in_thread(self) -> None:
+        self._print_in_thread(self._quiet.ended())
+        self._console.when_out(lambda: self._tell_in_thread(self.shown))
+
+    def _tell_in_thread(self, what: asyncio.Future[None]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end)
-
-    def _end(self) -> None:
-        if not self.shown.done():
-            self.shown.set_result(None)
+            self._loop.call_soon_threadsafe(lambda: None if what.done() else what.set_result(None))

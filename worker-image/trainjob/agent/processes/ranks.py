@@ -24,6 +24,10 @@ LAST_WORDS_S = 0.5
 open), and its last lines to be printed, before its end is told. What the rank itself said lies in the kernel's buffers
 by then, and is read in the same turn of the loop: no clock decides whether it is heard.
 """
+READ_S = 10.0
+"""Then: how late the thread may be that reads what it printed, of which its verdict may be made: on a busy machine, or
+as it waits for a stdout or a disk.
+"""
 
 
 class RankGroup:
@@ -93,9 +97,11 @@ class RankGroup:
 
     async def _finish(self, rank: Rank) -> None:
         assert rank.output is not None and rank.gone is not None
-        words = [self.last_words(rank), rank.output.shown]
-        await asyncio.wait(words, timeout=LAST_WORDS_S)
-        rank.output.close()
+        output, words = rank.output, self.last_words(rank)
+        words.add_done_callback(lambda _: output.heard())
+        await asyncio.wait([words, output.shown], timeout=LAST_WORDS_S)
+        output.close()
+        await asyncio.wait([output.read], timeout=READ_S)
         rank.decide(self._plain)
         rank.explain_kill(self._reaper.kills)
         self._on_change(rank)
