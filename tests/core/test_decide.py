@@ -8,7 +8,7 @@ from support.core import T0, World, ended, is_steady, raised, seconds
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import Runtime
 from trainjob_operator.core.decide import decide
-from trainjob_operator.core.groups.agents import LAST_WORD_S
+from trainjob_operator.core.groups.agents import COMPLETE_WORD_S
 from trainjob_operator.core.model import CreatePod, PodPhase
 from trainjob_operator.core.turn import LISTEN_S
 
@@ -52,7 +52,7 @@ def test_the_last_word_of_rank_0s_agent_is_waited_for_but_not_for_long() -> None
     world.tick(60).sync_all()
     world.sync(1, completed=True)
     decision = world.turn()
-    assert not world.status.finished and decision.requeue_after == seconds(LAST_WORD_S)
+    assert not world.status.finished and decision.requeue_after == seconds(COMPLETE_WORD_S)
     world.sync(0, completed=True, progress={"position": 3, "step": 9, "time": 0.0})
     world.turn()
     assert world.status.holds("Complete") and world.status.progress.step == 9
@@ -62,7 +62,7 @@ def test_a_silent_leader_does_not_hold_up_completion() -> None:
     world = World.of(workers=2).run()
     world.tick(60).sync_all()
     world.sync(1, completed=True)
-    world.tick(LAST_WORD_S).turn()
+    world.tick(COMPLETE_WORD_S).turn()
     assert world.status.holds("Complete")
 
 

@@ -19,7 +19,9 @@ from trainjob_operator.core.size import gang, presence, slots, start
 from trainjob_operator.core.turn import Turn
 
 LAST_WORD_S = 1.0
-"""How long the end of a job or of a rank waits for what rank 0's agent has to say of it."""
+"""How long the end of a rank waits for what rank 0's agent has to say of it: the next attempt waits as long."""
+COMPLETE_WORD_S = 10.0
+"""The same of a job that is complete: nobody waits for it, and a busy machine may be as late."""
 
 
 class AgentGroup:
@@ -40,7 +42,7 @@ class AgentGroup:
         # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.
         leader = next(iter(turn.members()), -1)
         word, lives = turn.word(leader), leader in turn.kids.live
-        until = _last_word_until(turn, word, min(aware(view.heard_at) for view in said))
+        until = _last_word_until(turn, word, min(aware(view.heard_at) for view in said), COMPLETE_WORD_S)
         if lives and (word is None or not word.completed) and turn.now < until:
             why = "completed; waiting for the last word of rank 0's agent"
             return Hold(why=why, until=until, event=Waker.AGENT, alone=True)
@@ -72,7 +74,7 @@ class AgentGroup:
             leader is not None and aware(leader.heard_at) >= aware(incident.time)
         ):
             return None
-        return _last_word_until(turn, leader, reporter.heard_at)
+        return _last_word_until(turn, leader, reporter.heard_at, LAST_WORD_S)
 
     def record(self, turn: Turn) -> Record:
         """By what rank 0's agent told."""
@@ -128,6 +130,6 @@ class AgentGroup:
         return sum(1 for slot in live if slot in members or presence.is_synced(turn, slot))
 
 
-def _last_word_until(turn: Turn, word: AgentView | None, since: datetime) -> datetime:
+def _last_word_until(turn: Turn, word: AgentView | None, since: datetime, limit_s: float) -> datetime:
     """Until when an agent's word is waited for that another's has overtaken."""
-    return after(since, LAST_WORD_S) if word is not None else turn.listens_until
+    return after(since, limit_s) if word is not None else turn.listens_until
