@@ -9,6 +9,7 @@ import pytest
 
 from support.core import World, ended
 from trainjob_api import contract
+from trainjob_operator.core.groups.agents import COMPLETE_WORD_S
 from trainjob_operator.core.turn import LISTEN_S
 
 NO_BUDGET = {"failure_policy": {"maxFailures": 0}}
@@ -62,7 +63,7 @@ def test_the_wait_for_rank_0_ends() -> None:
     done(world, 1)
     world.lose_pod(2)
     world.turn()
-    assert world.tick(1).turn().status.holds("Complete")
+    assert world.tick(COMPLETE_WORD_S).turn().status.holds("Complete")
 
 
 def test_an_edit_is_not_answered_while_nothing_but_the_last_word_is_waited_for() -> None:

@@ -11,6 +11,7 @@ from support.core import World, raised, seconds
 from trainjob_api import contract
 from trainjob_operator.core import boundaries
 from trainjob_operator.core.ends.failures import COMMUNICATION_WAIT_S
+from trainjob_operator.core.groups.agents import COMPLETE_WORD_S
 from trainjob_operator.core.size.presence import DOUBTED_LOOK_S
 from trainjob_operator.core.size.start import EXIT_WAIT_S
 from trainjob_operator.core.turn import LISTEN_S
@@ -34,7 +35,7 @@ def test_nothing_else_is_decided_while_completion_waits_for_rank_0s_last_word() 
     decision = world.turn()
     assert "waiting for the last word" in decision.why
     assert (world.attempt.state, world.attempt.number, decision.actions) == ("Running", 1, ())
-    assert world.tick(1).turn().status.holds("Complete")
+    assert world.tick(COMPLETE_WORD_S).turn().status.holds("Complete")
 
 
 def test_while_the_members_are_not_heard_a_lost_ones_pod_is_not_made_again() -> None:
