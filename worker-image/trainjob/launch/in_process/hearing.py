@@ -30,9 +30,8 @@ class Hearing:
 
     def __init__(self, stream: IO[bytes], display: Display | None) -> None:
         self._stream, self._display = stream, display
-        self._rest = b""
         self._last: dict[str, object] = {}
-        self._ended = self._broken = False
+        self._broken = False
         self._thread = threading.Thread(target=self._read, name="what the companion says", daemon=True)
         if display is not None:
             self._thread.start()
@@ -55,19 +54,18 @@ class Hearing:
         self._stream.close()
 
     def _read(self) -> None:
-        while not self._ended:
-            self._take()
+        rest = b""
+        while piece := os.read(self._stream.fileno(), _PIECE):
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                self._take(line)
 
-    def _take(self) -> None:
-        piece = os.read(self._stream.fileno(), _PIECE)
-        self._ended = not piece
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        for line in lines:
-            said = _parsed(line)
-            if said.keys() & _ANSWERS:
-                self._last = said
-            elif self._display is not None and said.keys() & _SHOWN and not self._broken:
-                self._draw(self._display, said)
+    def _take(self, line: bytes) -> None:
+        said = _parsed(line)
+        if said.keys() & _ANSWERS:
+            self._last = said
+        elif self._display is not None and said.keys() & _SHOWN and not self._broken:
+            self._draw(self._display, said)
 
     def _draw(self, display: Display, said: dict[str, object]) -> None:
         try:
