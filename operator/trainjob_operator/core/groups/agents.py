@@ -21,7 +21,7 @@ from trainjob_operator.core.turn import Turn
 LAST_WORD_S = 1.0
 """How long the end of a rank waits for what rank 0's agent has to say of it: the next attempt waits as long."""
 COMPLETE_WORD_S = 10.0
-"""The same of a job that is complete: nobody waits for it, and a busy machine may be as late."""
+"""The same of a job that is complete: no attempt waits for it, and a busy machine may be as late."""
 
 
 class AgentGroup:
