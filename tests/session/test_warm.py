@@ -413,6 +413,19 @@ def test_what_was_installed_anew_is_not_what_was_imported_ahead(tmp_path: Path) 
     ]
 
 
+def test_a_start_whose_parent_would_not_be_forked_says_why_and_the_next_finds_another(tmp_path: Path) -> None:
+    """Its forks were asked for, and are waited for, as it says so."""
+    extra = _libraries(tmp_path, {"ahead.py": ""})
+    _write(tmp_path / "scripts", "import sys\nprint('ahead' in sys.modules)\n")
+    runs = run_warm(["train.py"], tmp_path / "scripts", preload=["ahead"], extra=extra, rounds=2, then=INSTALLS)
+    why = f"{tmp_path}/libraries/ahead-2.0.dist-info may decide what is imported, and has changed"
+    assert runs.said[-2:] == [
+        f"ranks start in a new interpreter: {why}",
+        f"the warm parent died: {why}. Another one is made",
+    ], runs.said
+    assert runs.ranks[-1].out == "False\n"
+
+
 def test_however_often_something_is_installed_another_parent_is_made(tmp_path: Path) -> None:
     for name in ("libraries", "scripts"):
         (tmp_path / name).mkdir()
