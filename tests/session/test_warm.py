@@ -338,6 +338,45 @@ def test_what_does_not_survive_a_fork_is_not_forked(tmp_path: Path, unfit: str) 
     assert runs.left == []
 
 
+OLDER_TORCH = """
+import atexit, sys, tempfile, types
+module = sys.modules["torch.distributed.nn.jit.instantiator"] = types.ModuleType("torch.distributed.nn.jit.instantiator")
+exec('''
+_TEMP_DIR = tempfile.TemporaryDirectory()
+INSTANTIATED_TEMPLATE_DIR_PATH = _TEMP_DIR.name
+atexit.register(_TEMP_DIR.cleanup)
+sys.path.append(INSTANTIATED_TEMPLATE_DIR_PATH)
+open(INSTANTIATED_TEMPLATE_DIR_PATH + "/_remote_module_non_scriptable.py", "x").close()
+import _remote_module_non_scriptable
+''', {**globals(), **vars(module)}, vars(module))
+"""
+IN_ITS_FOLDER = """
+import os, sys
+instantiator = sys.modules["torch.distributed.nn.jit.instantiator"]
+path = instantiator.INSTANTIATED_TEMPLATE_DIR_PATH
+assert instantiator._TEMP_DIR.name == path == sys.path[-1], sys.path
+open(os.path.join(path, "written.py"), "x").close()
+import written
+print(path)
+"""
+
+
+def test_ranks_have_folders_of_their_own_where_torch_makes_one_as_it_is_imported(tmp_path: Path) -> None:
+    """Every torch up to 2.9 does, where torch._dynamo is imported: it was the end of all forks."""
+    for name in ("tmp", "libraries", "scripts"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "libraries" / "ahead.py").write_text(OLDER_TORCH)
+    _write(tmp_path / "scripts", IN_ITS_FOLDER)
+    path, tmp = os.pathsep.join([str(tmp_path / "libraries"), *_library()]), str(tmp_path / "tmp")
+    ranks: list[dict[str, str]] = [{"TMPDIR": tmp}, {"TMPDIR": tmp}]
+    extra = {"PYTHONPATH": path, "TMPDIR": tmp}
+    runs = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra, rounds=2, tmp=tmp)
+    assert [(each.status, each.warm) for each in runs.ranks] == [(0, True)] * 4, [runs.said, runs.ranks]
+    made = {Path(each.out.strip()) for each in runs.ranks}
+    assert len(made) == 4 and {folder.parent for folder in made} == {tmp_path / "tmp"}
+    assert not any(folder.exists() for folder in made), "each has taken its own away"
+
+
 ONCE_IT_HAS_CLOSED = "while number == 0 and starter.parent.lives:\n    await asyncio.sleep(0.01)\n"
 
 

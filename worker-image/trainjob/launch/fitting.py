@@ -20,7 +20,7 @@ from trainjob.launch.outcome.stored import Settings
 from trainjob.screen import display as displays
 from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker, shown_here
-from trainjob.session import large_imports
+from trainjob.session import large_imports, torch_folder
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Fit:
             use_gpu=self._settings.scaling.use_gpu,
             return_path=os.path.join(scratch, "returned"),
             all_ranks=follows_reports(self._settings.run.callbacks),
-            sys_path=[os.path.abspath(entry) for entry in sys.path],
+            sys_path=[os.path.abspath(entry) for entry in sys.path if entry != torch_folder.path()],
             code=source.read(self._settings.loop, framework=self._settings.framework),
         )
         payload.write(os.path.join(scratch, "payload"), body, header)

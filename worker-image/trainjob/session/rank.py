@@ -31,6 +31,7 @@ from trainjob.session import (
     stacks,
     temporary,
     tie,
+    torch_folder,
     unchanged,
 )
 from trainjob_api import contract, first_path
@@ -86,6 +87,7 @@ def _run(command: Sequence[str]) -> None:
     short_exit.here()
     stacks.make_readable()
     temporary.mark_names(os.environ.get(contract.ENV_TMP_MARK, ""))
+    torch_folder.renew()
     rendezvous.use_agent_store()
     unchanged.find_all_ranks()
     if contract.ENV_AGENT_SOCKET in os.environ:
