@@ -66,6 +66,18 @@ def test_another_strategy_is_refused(be_rank: BeRank) -> None:
         trainjob.prepare_model(torch.nn.Linear(1, 1), parallel_strategy="deepspeed")
 
 
+def test_a_torch_that_would_add_up_what_is_to_be_averaged_shards_nothing_on_cpu(
+    be_rank: BeRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.8.0+cu128")
+    be_rank(0, 4)
+    model = torch.nn.Linear(1, 1)
+    told = r"needs torch 2\.9 or later.*2\.8\.0.*be 4 times too large.*\"ddp\""
+    with pytest.raises(trainjob.TrainJobError, match=told):
+        trainjob.prepare_model(model, move_to_device="cpu", parallel_strategy="fsdp")
+    assert type(model.weight) is torch.nn.Parameter
+
+
 @pytest.mark.parametrize(
     ("visible", "local_rank", "local_world_size", "mine"),
     [

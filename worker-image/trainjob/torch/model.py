@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Set, Union
 
 from trainjob.session.arguments import told
+from trainjob.session.errors import TrainJobError
 from trainjob.torch import reproducible
 from trainjob.torch.device import get_device
 from trainjob.torch.group import init_process_group
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import torch
 
 STRATEGIES = ("ddp", "fsdp")
+AVERAGES_SHARDS = (2, 9)
+"""The first torch whose gloo does: 2.7.1 and 2.8.0 do not, 2.9.1 does."""
 
 
 @told
@@ -35,7 +38,7 @@ def prepare_model(
     FSDP2's `fully_shard`: each member of its outermost ModuleList/Sequential containers, then the root; None does
     neither. `parallel_strategy_kwargs` go to DistributedDataParallel or fully_shard and win over what is chosen here.
     The process group is brought up as spec.rendezvous says, unless it is up. Raises ValueError for another strategy,
-    TypeError for what is no module.
+    TypeError for what is no module, TrainJobError for "fsdp" on CPU with a torch whose gloo does not average shards.
 
     ```python
     model = trainjob.prepare_model(Net())
@@ -61,6 +64,8 @@ def prepare_model(
     reproducible.go_apart()
     kwargs = dict(parallel_strategy_kwargs or {})
     if parallel_strategy == "fsdp":
+        if place().world_size > 1:
+            _refuse_a_torch_that_sums(device)
         init_process_group()
         return _shard(model, device, kwargs)
     if parallel_strategy == "ddp" and place().world_size > 1:
@@ -98,6 +103,18 @@ def _shard(model: torch.nn.Module, device: torch.device, kwargs: Dict[str, Any])
         fully_shard(block, **kwargs)
     fully_shard(model, **kwargs)
     return model
+
+
+def _refuse_a_torch_that_sums(device: torch.device) -> None:
+    """Asked for the mean of shards, gloo of an older torch gives their sum without a word."""
+    import torch
+
+    if device.type == "cpu" and tuple(map(int, torch.__version__.split(".")[:2])) < AVERAGES_SHARDS:
+        raise TrainJobError(
+            f'parallel_strategy="fsdp" on CPU needs torch {".".join(map(str, AVERAGES_SHARDS))} or later. This is '
+            f"{torch.__version__}, whose gloo adds gradients up where FSDP asks for their mean: each would be "
+            f'{place().world_size} times too large. Install a newer torch, or use "ddp".'
+        )
 
 
 def _blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
