@@ -16,6 +16,7 @@ import atexit
 import functools
 import os
 import sys
+import threading
 import time
 import types
 from typing import Any, Callable, Dict, NamedTuple, Optional
@@ -26,13 +27,15 @@ from trainjob.session.on_import import on_import
 MODULE = "torch.distributed.distributed_c10d"
 _DESTROY = "destroy_process_group"
 _THREAD = b"pt_gloo_runloop"
-"""What torch calls each thread that runs collectives."""
+"""What torch calls each thread that runs collectives, from 2.11 on."""
 _LOOK_S = 0.01
 """Twice as long as a thread waits for the GIL before it asks for it once more, which is seen."""
 _LIMIT_S = 5.0
 """A thread that works longer is at a collective that nobody waited for, or at a destructor of the user's."""
-_BLIND_S = 0.05
-"""Where the threads cannot be told from others."""
+_UNNAMED_LOOKS = 5
+"""Where they cannot be told from others without a name of their own: so many times none of all these may run."""
+_UNNAMED_LIMIT_S = 1.0
+"""Of the others one may run for ever."""
 _TASKS = "/proc/self/task"
 
 
@@ -73,12 +76,31 @@ def settle(tasks: str = _TASKS, sleep: Callable[[float], None] = time.sleep) -> 
         now = _look(tasks)
         if now is None:
             if _has_gloo():
-                sleep(_BLIND_S)
+                _settle_unnamed(tasks, sleep)
             return
         if idle(before, now) or time.monotonic() > until:
             return
         before = now
         sleep(_LOOK_S)
+
+
+def _settle_unnamed(tasks: str, sleep: Callable[[float], None]) -> None:
+    """One that waits for the GIL gets it while this thread sleeps, and runs."""
+    until, quiet = time.monotonic() + _UNNAMED_LIMIT_S, 0
+    while quiet < _UNNAMED_LOOKS and time.monotonic() < until:
+        sleep(_LOOK_S)
+        quiet = 0 if _an_unnamed_runs(tasks) else quiet + 1
+
+
+def _an_unnamed_runs(tasks: str) -> bool:
+    """Of the threads that are not Python's and have the name that their process gave them."""
+    of_python = {str(thread.native_id) for thread in threading.enumerate()}
+    try:
+        name = _name(f"{tasks}/{os.getpid()}")
+        others = [f"{tasks}/{each}" for each in os.listdir(tasks) if each not in of_python]
+        return any(_name(each) == name and _state(each) == b"R" for each in others)
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _look(tasks: str) -> Optional[Dict[str, Look]]:
@@ -91,21 +113,38 @@ def _look(tasks: str) -> Optional[Dict[str, Look]]:
 
 
 def _is_gloo(task: str) -> bool:
+    return _name(task) == _THREAD
+
+
+def _name(task: str) -> Optional[bytes]:
+    """None: it has ended."""
     try:
         with open(f"{task}/comm", "rb") as file:
-            return file.read().strip() == _THREAD
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
-        return False
+            return file.read().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _status(task: str) -> Optional[Look]:
-    try:
-        with open(f"{task}/status", "rb") as file:
-            lines = dict(line.split(b":", 1) for line in file.read().splitlines())
-    except (FileNotFoundError, ProcessLookupError):
+    lines = _lines(task)
+    if lines is None:
         return None
     switches = int(lines[b"voluntary_ctxt_switches"]) + int(lines[b"nonvoluntary_ctxt_switches"])
     return Look(lines[b"State"].split()[0], switches)
+
+
+def _state(task: str) -> Optional[bytes]:
+    lines = _lines(task)
+    return None if lines is None else lines[b"State"].split()[0]
+
+
+def _lines(task: str) -> Optional[Dict[bytes, bytes]]:
+    """None: it has ended."""
+    try:
+        with open(f"{task}/status", "rb") as file:
+            return dict(line.split(b":", 1) for line in file.read().splitlines())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _has_gloo() -> bool:
