@@ -15,7 +15,7 @@ unexport PYTHONPATH
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-k8s-peers bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-torch test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-k8s-peers bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ test-frameworks: $(STAMP) ## Lightning, Transformers, trl, JAX, Orbax, TensorFlo
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-deepspeed.txt) $(BIN)/python -m pytest tests/frameworks/test_deepspeed.py tests/frameworks/test_import_cost.py tests/frameworks/test_save_kills.py "tests/frameworks/test_quickstarts.py::test_both_run[deepspeed]" $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trl.txt)/site-packages $(BIN)/python -m pytest tests/frameworks/test_trl.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
+
+test-torch: $(STAMP) ## The oldest torch that is promised, in a folder of its own: forks, process groups, sharded states, kills
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-torch.txt) $(BIN)/python -m pytest -n auto --dist loadgroup tests/torchside tests/gpu tests/session/test_warm.py tests/session/test_gloo_threads.py tests/session/test_flight_recorder.py tests/scenarios/test_trainer.py tests/scenarios/test_bit_exact.py tests/scenarios/test_hangs.py tests/examples/test_torchrun.py $(PYTEST_ARGS)
 
 test-gpu: $(STAMP) ## What needs an NVIDIA GPU, on all that there are; skipped with its reason where there is none
 	@$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)

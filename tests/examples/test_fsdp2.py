@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.patience import HANG_S
+from support.torch_release import needs_mean_of_shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")]
 
@@ -47,6 +48,7 @@ def losses(text: str) -> dict[int, float]:
 
 
 def test_two_ranks_save_and_one_goes_on(tmp_path: Path) -> None:
+    needs_mean_of_shards()
     store = tmp_path / "checkpoints"
     job = start(store, workers=2, steps=1000)
     assert job.stdout is not None

@@ -13,6 +13,7 @@ import pytest
 from support.isolation import ROOT
 from support.patience import HANG_S
 from support.spoken import said
+from support.torch_release import needs_mean_of_shards
 from trainjob import Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")]
@@ -33,6 +34,7 @@ def losses(here: Path, name: str) -> dict[int, float]:
 
 @pytest.mark.timeout(4 * HANG_S)
 def test_a_mesh_goes_on_after_a_kill_and_at_other_sizes(tmp_path: Path) -> None:
+    needs_mean_of_shards()
     shown = trained(tmp_path, "gpt", 4, 6, strike=3)
     assert re.search(r"attempt 2 resumes from checkpoint 1-1-2", shown), shown
     found = losses(tmp_path, "gpt")

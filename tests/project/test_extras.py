@@ -60,3 +60,11 @@ def test_a_missing_librarys_sentence_names_where_the_range_begins() -> None:
         wanted.name: one.version for wanted in WANTED.values() for one in wanted.specifier if one.operator == ">="
     }
     assert len(told) == 9 and {name: begins[name] for name in told} == told
+
+
+def test_the_oldest_torch_that_is_promised_is_one_that_is_tested() -> None:
+    (promised,) = [wanted for wanted in map(Requirement, EXTRAS["torch"]) if wanted.name == "torch"]
+    (begins,) = [one.version for one in promised.specifier if one.operator == ">="]
+    file = ROOT / "tests" / "frameworks" / "requirements-torch.txt"
+    (tested,) = re.findall(r"(?m)^torch==(\d+\.\d+)\.\d+$", file.read_text(encoding="utf-8"))
+    assert tested == begins

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.spoken import said
+from support.torch_release import needs_mean_of_shards
 
 LIMIT_S = 200
 LOOP = """
@@ -70,6 +71,7 @@ def trained(here: Path, workers: int, processes: int, *more: str) -> dict[int, f
 def test_replicas_of_shards_train_as_one_rank_and_resume_at_another_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs_mean_of_shards()
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "train.py").write_text(LOOP)
     four = trained(tmp_path, 2, 2)

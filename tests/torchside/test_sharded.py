@@ -40,9 +40,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         stages["save"] = [{**agent.environ(rank), **environ} for rank, environ in enumerate(stages["save"])]
         ended = run_stages(list(stages.values()), LOOP, here, PRELOAD)
     assert ended.code == 0, ended.err
-    assert (
-        ended.err.count("Warning") == ended.err.count("was not reported") == 3
-    )  # ranks 1 to 3, where rank 0 reports alone
+    warnings = ended.err.count("Warning") - ended.err.count("Warning: TypedStorage is deprecated")  # by an older torch
+    assert warnings == ended.err.count("was not reported") == 3  # ranks 1 to 3, where rank 0 reports alone
     return {
         name: [json.loads((here / f"{name}-{rank}.json").read_text()) for rank in range(size)]
         for name, size in STAGES.items()
