@@ -42,7 +42,15 @@ class Authority:
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        # Python 3.13 asks for these.
+        signs = dict.fromkeys(("key_cert_sign", "crl_sign"), True)
+        others = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+        usage = x509.KeyUsage(**signs, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))
+        ca = ca.add_extension(usage, critical=True)
+        ca = ca.add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(own.public_key())
         server = certificate("127.0.0.1", servers.public_key()).add_extension(names, critical=False)
+        server = server.add_extension(issuer, critical=False)
         plain = serialization.NoEncryption()
         self.bundle.write_bytes(ca.sign(own, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         self.certificate.write_bytes(server.sign(own, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from support.clusters import manifest
 from support.patience import HANG_S
+from trainjob.agent.config import Endpoint
+from trainjob.agent.control.http_post import trust
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 from trainjob_operator.agents.callers import Authenticate
@@ -247,8 +249,10 @@ async def _no_owner(key: JobKey) -> str | None:
 
 
 def client_context(ca_pem: str) -> ssl.SSLContext:
-    """As an agent's."""
-    return ssl.create_default_context(cadata=ca_pem)
+    """An agent's."""
+    context = trust(Endpoint(True, "localhost", 0, "/"), ca_pem)
+    assert context is not None
+    return context
 
 
 def decoded(secret: Mapping[str, Any]) -> dict[str, bytes]:

@@ -339,8 +339,16 @@ def test_an_authority_that_ended_is_an_error() -> None:
         made(api, clock=Later())
 
 
-def test_an_authority_of_another_make_is_used_as_it_is() -> None:
+def test_an_authority_of_another_make_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chart, or a company's own tool, may have made it: RSA, without a subject key identifier."""
+    plain = ssl.create_default_context
+
+    def strict(**words: Any) -> ssl.SSLContext:
+        context = plain(**words)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)  # as it is from Python 3.13 on
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Company CA")])
     now = SystemClock().now()
