@@ -15,7 +15,7 @@ unexport PYTHONPATH
 CLUSTER = PYTHONPATH=tests $(BIN)/python -m cluster
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-frameworks test-torch test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-k8s-peers bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
+.PHONY: help setup demo test test-frameworks test-oldest test-gpu ray-examples zoo matrix sim mutate model lint format crds chart docs site picture bench bench-kills bench-goodput bench-notice bench-spot bench-k8s bench-k8s-peers bench-scale bench-checkpoint bench-frameworks cluster kubeconfig cluster-down images push e2e clean
 
 help: ## What there is
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,8 +51,8 @@ test-frameworks: $(STAMP) ## Lightning, Transformers, trl, JAX, Orbax, TensorFlo
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trl.txt)/site-packages $(BIN)/python -m pytest tests/frameworks/test_trl.py $(PYTEST_ARGS)
 	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-trackers.txt) $(BIN)/python -m pytest tests/frameworks/test_trackers.py $(PYTEST_ARGS)
 
-test-torch: $(STAMP) ## The oldest torch that is promised, in a folder of its own: forks, process groups, sharded states, kills
-	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-torch.txt) $(BIN)/python -m pytest -n auto --dist loadgroup tests/torchside tests/gpu tests/session/test_warm.py tests/session/test_gloo_threads.py tests/session/test_flight_recorder.py tests/scenarios/test_trainer.py tests/scenarios/test_bit_exact.py tests/scenarios/test_hangs.py tests/examples/test_torchrun.py $(PYTEST_ARGS)
+test-oldest: $(STAMP) ## The oldest torch and packages that are promised, in a folder of their own: forks, process groups, sharded states, the operator, the CLI
+	@PYTHONPATH=$$($(BIN)/python tests/frameworks/environment.py requirements-oldest.txt) $(BIN)/python -m pytest -n auto --dist loadgroup tests/api tests/cli tests/host tests/trust tests/torchside tests/gpu tests/session/test_warm.py tests/session/test_gloo_threads.py tests/session/test_flight_recorder.py tests/scenarios/test_trainer.py tests/scenarios/test_bit_exact.py tests/scenarios/test_hangs.py tests/examples/test_torchrun.py $(PYTEST_ARGS)
 
 test-gpu: $(STAMP) ## What needs an NVIDIA GPU, on all that there are; skipped with its reason where there is none
 	@$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""Which torch is installed, for tests of what an older one does not do (`make test-torch`)."""
+"""Which torch is installed, for tests of what an older one does not do (`make test-oldest`)."""
 
 from __future__ import annotations
 
