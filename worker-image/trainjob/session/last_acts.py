@@ -19,6 +19,7 @@ _UNSEEN = {
     "multiprocessing.connection.Connection",
     "multiprocessing.resource_tracker.ResourceTracker",
     "joblib.externals.loky.backend.resource_tracker.ResourceTracker",
+    "_socket.socket",
     "socket.SocketIO",
     "socket.socket",
     "ssl.SSLSocket",

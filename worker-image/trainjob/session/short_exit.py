@@ -226,9 +226,15 @@ _GONE = (
 )  # fmt: skip
 """Of `sys`: what Python takes away before the modules."""
 
-_FINALIZING = compile("lambda: True", "sys", "eval")
-_COLLECT = compile("collect()", "sys", "eval")
-_DROP = compile("consume(map(drop, names))", "sys", "eval")
+
+def _of_nowhere(text: str) -> types.CodeType:
+    code = compile(text, "sys", "eval")
+    return code if sys.version_info < (3, 13) else code.replace(co_filename="<sys>", co_firstlineno=0)
+
+
+_FINALIZING = _of_nowhere("lambda: True")
+_COLLECT = _of_nowhere("collect()")
+_DROP = _of_nowhere("consume(map(drop, names))")
 """As if no code of Python ran: so warnings name the place that they name at an exit."""
 
 
