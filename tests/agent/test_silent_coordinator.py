@@ -77,6 +77,7 @@ def test_all_its_connections_are_given_up_at_once(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("urgent", [False, True], ids=["polling", "leaving"])
 @pytest.mark.parametrize("turns", range(6))
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the test's server, in Python 3.13.0
 def test_a_connection_that_ends_while_the_agent_stops_is_no_fault(tmp_path: Path, turns: int, urgent: bool) -> None:
     """The launcher of a local job goes when its agents are told to: nobody waits for the answer any more."""
     faults: list[object] = []
