@@ -10,7 +10,7 @@ import os
 import runpy
 import signal
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -51,8 +51,8 @@ def test_a_fault_at_a_moment(stage: Stage, cell: Cell) -> None:
     stage.before = before
     stage.plan(cell.plan)
     job = job_of(stage, cell)
-    with room(cell):
-        status, said = while_the_operator_is_down(stage, job) if cell.kind is OPERATOR else run(stage, job)
+    ways = {OPERATOR: while_the_operator_is_down, OUT_OF_MEMORY: with_little_memory}
+    status, said = ways.get(cell.kind, run)(stage, job)
     assert status.holds("Complete"), said
     assert len(stored) == len(cell.plan.planned), "each fault has struck\n" + said
     check_books(status, cell, said)
@@ -119,6 +119,12 @@ def run(stage: Stage, job: TrainJob) -> tuple[TrainJobStatus, str]:
     return told.status, told.text()
 
 
+def with_little_memory(stage: Stage, job: TrainJob) -> tuple[TrainJobStatus, str]:
+    with memory_group(ROOM) as group, launched(stage, job, group) as (launcher, log):
+        ended = launcher.ended()
+    return ended.status, log.read_text()
+
+
 def while_the_operator_is_down(stage: Stage, job: TrainJob) -> tuple[TrainJobStatus, str]:
     """From the moment on until all ranks have ended by themselves: nobody of them needs it."""
     with launched(stage, job) as (launcher, log):
@@ -130,7 +136,7 @@ def while_the_operator_is_down(stage: Stage, job: TrainJob) -> tuple[TrainJobSta
 
 
 @contextmanager
-def launched(stage: Stage, job: TrainJob) -> Iterator[tuple[Launched, Path]]:
+def launched(stage: Stage, job: TrainJob, group: Path | None = None) -> Iterator[tuple[Launched, Path]]:
     log, launchers = stage.root / "log", list[Launched]()
 
     def freeze() -> None:
@@ -139,7 +145,7 @@ def launched(stage: Stage, job: TrainJob) -> Iterator[tuple[Launched, Path]]:
 
     with stage.hand(job, freeze_operator=freeze) as hand, log.open("wb") as output:
         environment = {**stage.environment(), **hand.environment()}
-        launchers.append(Launched(job, environment, str(stage.root), output))
+        launchers.append(Launched(job, environment, str(stage.root), output, group))
         try:
             yield launchers[0], log
         finally:
@@ -149,10 +155,6 @@ def launched(stage: Stage, job: TrainJob) -> Iterator[tuple[Launched, Path]]:
 
 def _is_frozen(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def room(cell: Cell) -> AbstractContextManager[object]:
-    return memory_group(ROOM) if cell.kind is OUT_OF_MEMORY else nullcontext()
 
 
 # --- What it should come to -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO
 
 from support.patience import HANG_S
@@ -22,7 +23,10 @@ from trainjob_api.v1alpha1 import TrainJob
 class Launched:
     """One; what it says goes to `log`."""
 
-    def __init__(self, job: TrainJob, environment: Mapping[str, str], working_dir: str, log: IO[bytes]) -> None:
+    def __init__(
+        self, job: TrainJob, environment: Mapping[str, str], working_dir: str, log: IO[bytes], group: Path | None = None
+    ) -> None:
+        """`group`: the folder of a cgroup to put it in."""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.launched"],
             stdin=subprocess.PIPE,
@@ -30,6 +34,8 @@ class Launched:
             stderr=log,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
         )
+        if group is not None:
+            (group / "cgroup.procs").write_text(f"{self.process.pid}\n")
         told = {"job": job.to_json(), "environment": dict(environment), "working_dir": working_dir}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(told).encode())

@@ -16,8 +16,10 @@ _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 @contextmanager
-def memory_group(limit: int) -> Iterator[None]:
-    """This process, and whatever it starts, gets so much memory more than it has. Skips where that cannot be had."""
+def memory_group(limit: int) -> Iterator[Path]:
+    """Its folder: what is written to its `cgroup.procs`, and whatever that starts, gets so much memory more than it has.
+    Skips where that cannot be had. (Not this process: to the kernel it would be the largest there.)
+    """
     home, group = _own(), None
     try:
         group = home / f"test-{os.getpid()}"
@@ -25,15 +27,13 @@ def memory_group(limit: int) -> Iterator[None]:
         _write(group / ("memory.limit_in_bytes" if _is_v1() else "memory.max"), limit)
         if not _is_v1():
             _write(group / "memory.swap.max", 0)
-        _write(group / "cgroup.procs", os.getpid())
     except OSError as error:
         if group is not None and group.exists():
             group.rmdir()
         pytest.skip(f"no memory cgroup can be made here: {error}")
     try:
-        yield
+        yield group
     finally:
-        _write(home / "cgroup.procs", os.getpid())
         wait_until(lambda: not (group / "cgroup.procs").read_text().split(), HANG_S)
         group.rmdir()
 
