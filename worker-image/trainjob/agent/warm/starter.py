@@ -151,9 +151,9 @@ class WarmStarter:
             # The one before died. That one is for the next start: this one has waited enough.
             return
         await self._gates.stand()
-        if parent is self._parent and parent.is_lost:
+        if parent is self._parent and parent.is_lost and parent.why is not None:
             # Its last word was why it is not forked: something was installed or edited.
-            self._account.say(str(parent.why))
+            self._account.say(parent.why)
             self._parent_lost(parent)
 
     async def single(self, module: str) -> Optional[Gate]:
