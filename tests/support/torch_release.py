@@ -7,6 +7,8 @@ from importlib.metadata import version
 
 import pytest
 
+from trainjob.torch.model import AVERAGES_SHARDS
+
 RELEASE = tuple(map(int, version("torch").split(".")[:2]))
 
 
@@ -18,8 +20,8 @@ def needs_record_of_gloo() -> None:
 
 def needs_mean_of_shards() -> None:
     """Skips the test where gloo forms none."""
-    if RELEASE < (2, 9):
-        pytest.skip("gloo of torch before 2.9 does not average shards")
+    if RELEASE < AVERAGES_SHARDS:
+        pytest.skip("gloo of this old torch does not average shards")
 
 
 def without_gloo(lines: Iterable[str]) -> list[str]:
