@@ -19,6 +19,8 @@ class Authority:
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import NameOID
 
+        from cluster.credentials import usage
+
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle, self.certificate, self.key = folder / "ca.crt", folder / "server.crt", folder / "server.key"
         now, own, servers = (
@@ -43,10 +45,7 @@ class Authority:
         )
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         # Python 3.13 asks for these.
-        signs = dict.fromkeys(("key_cert_sign", "crl_sign"), True)
-        others = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-        usage = x509.KeyUsage(**signs, **dict.fromkeys((*others, "encipher_only", "decipher_only"), False))
-        ca = ca.add_extension(usage, critical=True)
+        ca = ca.add_extension(usage(authority=True), critical=True)
         ca = ca.add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(own.public_key())
         server = certificate("127.0.0.1", servers.public_key()).add_extension(names, critical=False)
