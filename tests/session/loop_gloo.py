@@ -28,6 +28,7 @@ class Held:
     def __del__(self) -> None:
         if threading.get_ident() != MAIN and not self._began.is_set():
             self._began.set()
+            threading.current_thread()  # as logging does: from now on Python counts this among its own
             until = time.thread_time() + BUSY_S
             while time.thread_time() < until:
                 pass

@@ -4,12 +4,15 @@ name for torch; the last test has the real ones.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import textwrap
 import threading
 import types
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -63,9 +66,12 @@ def run(folder: Path, script: str) -> Ended:
 class Tasks:
     """A process's threads, which go on by one step in each sleep; the last step stays."""
 
-    def __init__(self, folder: Path, steps: list[dict[int, tuple[str, str, int]]]) -> None:
+    def __init__(
+        self, folder: Path, steps: list[dict[int, tuple[str, str, int]]], calls: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """`calls`: the system calls that threads wait in."""
         self.folder, self.slept = folder, 0
-        self._steps = steps
+        self._steps, self._calls = steps, calls
         self._write()
 
     def sleep(self, seconds: float) -> None:
@@ -78,11 +84,15 @@ class Tasks:
             (self.folder / str(task) / "comm").write_text(f"{name}\n")
             counts = f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t3\n" if switches else ""
             (self.folder / str(task) / "status").write_text(f"Name:\t{name}\nState:\t{state} (word)\n{counts}")
+            if task in self._calls:
+                (self.folder / str(task) / "syscall").write_text(f"{self._calls[task]} 0x7f 0x0 0x1\n")
 
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """As it is imported, with no group."""
+    monkeypatch.setattr(gloo_threads, "_in_vain", False)
+    monkeypatch.setattr(gloo_threads, "_LOCK", b"202")
     world = types.SimpleNamespace(pg_backend_config={})
     monkeypatch.setitem(sys.modules, gloo_threads.MODULE, types.SimpleNamespace(_world=world))  # type: ignore[misc]
     return world
@@ -138,17 +148,59 @@ def test_without_names_it_looks_until_none_of_those_that_have_none_runs(
     python: dict[int, tuple[str, str, int]] = {os.getpid(): main, mine.native_id or 0: main}
     states = "RRSSSSRSSSSSSS"
     steps = [{**python, **others, 4: ("python", state, 9)} for state in states]
-    assert slept(Tasks(tmp_path, steps)) == states.rindex("R") + 5
+    assert slept(Tasks(tmp_path, steps)) == states.rindex("R") + 1 + 5
     may_end.set()
     mine.join()
 
 
-def test_one_without_a_name_that_always_runs_is_waited_for_for_a_while_alone(
+def test_without_names_it_looks_until_none_waits_for_a_lock_any_more(
+    tmp_path: Path, torch: types.SimpleNamespace
+) -> None:
+    """One that waits for the GIL wakes to ask for it; one that waits at a socket wakes too, and is left alone."""
+    torch.pg_backend_config["group"] = "gloo"
+    waking = [*range(1, 8), *[8] * 9]
+    steps = [{4: ("python", "S", switches), 5: ("python", "S", 2 * at + 1)} for at, switches in enumerate(waking)]
+    for step in steps:
+        step[os.getpid()] = ("python", "R", 9)
+    assert slept(Tasks(tmp_path, steps, {4: 202, 5: 232})) == waking.index(8) + 5
+
+
+def test_one_that_python_has_met_is_no_thread_of_pythons(tmp_path: Path, torch: types.SimpleNamespace) -> None:
+    """It has met whoever called `threading.current_thread`, as each line of `logging` does."""
+    torch.pg_backend_config["group"] = "gloo"
+    known, may_end = threading.Event(), threading.Event()
+    tasks: list[int] = []
+
+    def meets() -> None:
+        tasks.append(threading.current_thread().native_id or 0)
+        known.set()
+        may_end.wait()
+
+    _thread.start_new_thread(meets, ())
+    known.wait()
+    states = "RRRRSSSSSSSS"
+    steps = [{os.getpid(): ("python", "R", 9), tasks[0]: ("python", state, 9)} for state in states]
+    assert slept(Tasks(tmp_path, steps)) == states.rindex("R") + 1 + 5
+    may_end.set()
+
+
+def test_the_child_of_a_fork_knows_itself(
     tmp_path: Path, torch: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.pg_backend_config["group"] = "gloo"
-    monkeypatch.setattr(gloo_threads, "_UNNAMED_LIMIT_S", 0.05)
-    assert slept(Tasks(tmp_path, [{os.getpid(): ("python", "R", 9), 4: ("python", "R", 9)}])) > 0
+    monkeypatch.setattr(threading.main_thread(), "_native_id", 1)
+    assert slept(Tasks(tmp_path, [{os.getpid(): ("python", "R", 9)}])) == 5
+
+
+def test_one_without_a_name_that_always_runs_is_waited_for_once_and_not_for_ever(
+    tmp_path: Path, torch: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.pg_backend_config["group"] = "gloo"
+    monkeypatch.setattr(gloo_threads, "_LIMIT_S", 0.05)
+    tasks = Tasks(tmp_path, [{os.getpid(): ("python", "R", 9), 4: ("python", "R", 9)}])
+    before = slept(tasks)
+    assert before > 5
+    assert slept(tasks) - before == 5
 
 
 def test_a_thread_that_is_at_work_is_waited_for(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ _LOOK_S = 0.01
 _LIMIT_S = 5.0
 """A thread that works longer is at a collective that nobody waited for, or at a destructor of the user's."""
 _UNNAMED_LOOKS = 5
-"""Where they cannot be told from others without a name of their own: so many times none of all these may run."""
-_UNNAMED_LIMIT_S = 1.0
-"""Of the others one may run for ever."""
+"""Where they cannot be told from others without a name of their own: so many looks in a row all these must be idle."""
+_LOCK = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
+"""The system call in which a thread waits for a lock, that of the GIL too."""
 _TASKS = "/proc/self/task"
 
 
@@ -47,6 +47,8 @@ class Look(NamedTuple):
 
 
 _registered = False
+_in_vain = False
+"""One without a name runs for ever here: it is none of gloo's."""
 
 
 def let_finish() -> None:
@@ -85,22 +87,49 @@ def settle(tasks: str = _TASKS, sleep: Callable[[float], None] = time.sleep) -> 
 
 
 def _settle_unnamed(tasks: str, sleep: Callable[[float], None]) -> None:
-    """One that waits for the GIL gets it while this thread sleeps, and runs."""
-    until, quiet = time.monotonic() + _UNNAMED_LIMIT_S, 0
-    while quiet < _UNNAMED_LOOKS and time.monotonic() < until:
+    """The same for those of an older torch."""
+    global _in_vain
+    before, quiet, until = _unnamed(tasks), 0, time.monotonic() + _LIMIT_S
+    while quiet < _UNNAMED_LOOKS:
         sleep(_LOOK_S)
-        quiet = 0 if _an_unnamed_runs(tasks) else quiet + 1
+        now = {} if _in_vain else _unnamed(tasks)
+        quiet = quiet + 1 if _in_vain or idle(before, now) else 0
+        before, _in_vain = now, _in_vain or time.monotonic() > until
 
 
-def _an_unnamed_runs(tasks: str) -> bool:
-    """Of the threads that are not Python's and have the name that their process gave them."""
-    of_python = {str(thread.native_id) for thread in threading.enumerate()}
+def _unnamed(tasks: str) -> Dict[str, Look]:
+    """The threads that are not Python's and have the name that their process gave them, but for those that wait for
+    something else than a lock: a socket, a clock.
+    """
+    # One of gloo's that has asked Python for its thread is told as a thread of Python's, too.
+    of_python = {str(each.native_id) for each in threading.enumerate() if not isinstance(each, threading._DummyThread)}
+    of_python.add(str(os.getpid()))  # in the child of a fork Python knows it by its number in the parent
     try:
         name = _name(f"{tasks}/{os.getpid()}")
-        others = [f"{tasks}/{each}" for each in os.listdir(tasks) if each not in of_python]
-        return any(_name(each) == name and _state(each) == b"R" for each in others)
+        looks = {each: _of_name(name, f"{tasks}/{each}") for each in os.listdir(tasks) if each not in of_python}
     except (OSError, ValueError, KeyError):
-        return False
+        return {}
+    return {task: look for task, look in looks.items() if look is not None}
+
+
+def _of_name(name: Optional[bytes], task: str) -> Optional[Look]:
+    look = _status(task) if _name(task) == name else None
+    if look is None or look.state != b"S":
+        return look
+    call = _call(task)
+    if call is None:
+        return Look(look.state, 0)  # it may be at a socket, and wake now and then
+    return look if call == _LOCK else None
+
+
+def _call(task: str) -> Optional[bytes]:
+    """The system call that it waits in, by its number; None: nobody knows it."""
+    try:
+        with open(f"{task}/syscall", "rb") as file:
+            number = file.read().partition(b" ")[0]
+    except OSError:
+        return None
+    return number if _LOCK is not None and number.isdigit() else None
 
 
 def _look(tasks: str) -> Optional[Dict[str, Look]]:
@@ -126,25 +155,14 @@ def _name(task: str) -> Optional[bytes]:
 
 
 def _status(task: str) -> Optional[Look]:
-    lines = _lines(task)
-    if lines is None:
-        return None
-    switches = int(lines[b"voluntary_ctxt_switches"]) + int(lines[b"nonvoluntary_ctxt_switches"])
-    return Look(lines[b"State"].split()[0], switches)
-
-
-def _state(task: str) -> Optional[bytes]:
-    lines = _lines(task)
-    return None if lines is None else lines[b"State"].split()[0]
-
-
-def _lines(task: str) -> Optional[Dict[bytes, bytes]]:
     """None: it has ended."""
     try:
         with open(f"{task}/status", "rb") as file:
-            return dict(line.split(b":", 1) for line in file.read().splitlines())
+            lines = dict(line.split(b":", 1) for line in file.read().splitlines())
     except (FileNotFoundError, ProcessLookupError):
         return None
+    switches = int(lines[b"voluntary_ctxt_switches"]) + int(lines[b"nonvoluntary_ctxt_switches"])
+    return Look(lines[b"State"].split()[0], switches)
 
 
 def _has_gloo() -> bool:
