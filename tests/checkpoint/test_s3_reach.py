@@ -11,6 +11,7 @@ import pytest
 
 from support import s3
 from support.s3_authority import Authority
+from support.strict_tls import as_from_python_3_13
 from trainjob.checkpoint import errors
 from trainjob.checkpoint.errors import StoreError
 from trainjob.checkpoint.stores.opening import open_store
@@ -57,6 +58,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, endpoint: str, uri: str | None = No
 def test_an_authority_of_ones_own(
     monkeypatch: pytest.MonkeyPatch, secure: str, authority: Authority, tmp_path: Path
 ) -> None:
+    """Which a company's own tool has made, without what newer Pythons ask for by themselves."""
+    as_from_python_3_13(monkeypatch)
     store = reach(monkeypatch, secure, AWS_CA_BUNDLE=str(authority.bundle))
     store.probe()
     file = tmp_path / "file"

@@ -59,8 +59,7 @@ def _builder(name: str, public: ec.EllipticCurvePublicKey) -> x509.CertificateBu
     )
 
 
-def usage(*, authority: bool) -> x509.KeyUsage:
-    """Of an authority's certificate, or one by it."""
+def _usage(*, authority: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -78,7 +77,7 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     builder = _builder("test-ca", key.public_key())
     builder = builder.issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test-ca")]))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    return builder.add_extension(usage(authority=True), critical=True).sign(key, hashes.SHA256())
+    return builder.add_extension(_usage(authority=True), critical=True).sign(key, hashes.SHA256())
 
 
 def _server(
@@ -95,7 +94,7 @@ def _server(
         _builder("kube-apiserver", public)
         .issuer_name(authority.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage(authority=False), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key), critical=False)

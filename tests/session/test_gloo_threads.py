@@ -67,7 +67,10 @@ class Tasks:
     """A process's threads, which go on by one step in each sleep; the last step stays."""
 
     def __init__(
-        self, folder: Path, steps: list[dict[int, tuple[str, str, int]]], calls: Mapping[int, int] = MappingProxyType({})
+        self,
+        folder: Path,
+        steps: list[dict[int, tuple[str, str, int]]],
+        calls: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """`calls`: the system calls that threads wait in."""
         self.folder, self.slept = folder, 0

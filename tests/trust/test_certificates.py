@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from support.patience import HANG_S
+from support.strict_tls import as_from_python_3_13
 from support.trust import MemoryApi, client_context, decoded
 from support.virtual_time import EPOCH
 from trainjob_api import contract
@@ -341,14 +342,7 @@ def test_an_authority_that_ended_is_an_error() -> None:
 
 def test_an_authority_of_another_make_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chart, or a company's own tool, may have made it: RSA, without a subject key identifier."""
-    plain = ssl.create_default_context
-
-    def strict(**words: Any) -> ssl.SSLContext:
-        context = plain(**words)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    monkeypatch.setattr(ssl, "create_default_context", strict)  # as it is from Python 3.13 on
+    as_from_python_3_13(monkeypatch)
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Company CA")])
     now = SystemClock().now()
