@@ -357,24 +357,29 @@ path = instantiator.INSTANTIATED_TEMPLATE_DIR_PATH
 assert instantiator._TEMP_DIR.name == path == sys.path[-1], sys.path
 open(os.path.join(path, "written.py"), "x").close()
 import written
+import tempfile
+os.environ["TMPDIR"] = os.getcwd()
+assert tempfile.gettempdir() == os.getcwd(), "as in a rank of its own the script may say where its files go"
 print(path)
 """
 
 
 def test_ranks_have_folders_of_their_own_where_torch_makes_one_as_it_is_imported(tmp_path: Path) -> None:
-    """Every torch up to 2.9 does, where torch._dynamo is imported: it was the end of all forks."""
-    for name in ("tmp", "libraries", "scripts"):
+    """Every torch up to 2.9 does, where torch._dynamo is imported: it was the end of all forks, and of those where
+    temporary files lie below the script's folder.
+    """
+    for name in ("libraries", "scripts", "scripts/tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "libraries" / "ahead.py").write_text(OLDER_TORCH)
     _write(tmp_path / "scripts", IN_ITS_FOLDER)
-    path, tmp = os.pathsep.join([str(tmp_path / "libraries"), *_library()]), str(tmp_path / "tmp")
+    path, tmp = os.pathsep.join([str(tmp_path / "libraries"), *_library()]), str(tmp_path / "scripts" / "tmp")
     ranks: list[dict[str, str]] = [{"TMPDIR": tmp}, {"TMPDIR": tmp}]
     extra = {"PYTHONPATH": path, "TMPDIR": tmp}
     runs = run_warm(["train.py"], tmp_path / "scripts", ranks=ranks, preload=["ahead"], extra=extra, rounds=2, tmp=tmp)
     assert [(each.status, each.warm) for each in runs.ranks] == [(0, True)] * 4, [runs.said, runs.ranks]
     made = {Path(each.out.strip()) for each in runs.ranks}
-    assert len(made) == 4 and {folder.parent for folder in made} == {tmp_path / "tmp"}
-    assert not any(folder.exists() for folder in made), "each has taken its own away"
+    assert len(made) == 4 and {folder.parent for folder in made} == {Path(tmp)}
+    assert list(Path(tmp).iterdir()) == [], "each has taken its own away, and the parent the first one"
 
 
 ONCE_IT_HAS_CLOSED = "while number == 0 and starter.parent.lives:\n    await asyncio.sleep(0.01)\n"

@@ -1,7 +1,7 @@
 """The folder that an older torch (up to 2.9) makes in TMPDIR as it is imported, for modules that it writes, and takes
-away at exit. A fork has one of its own, and nobody else's `sys.path` has it.
+away at exit. The process that ranks are forks of has none: a fork has one of its own.
 
-Renewed by `rank`. Asked by `warm`, which would call a process with it unfit to be forked, and by the launcher.
+Taken away by `warm`, renewed by `rank`; nobody else's `sys.path` has it (`launch`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,30 @@ def path() -> Optional[str]:
     return None if folder is None else folder.name
 
 
+def take_away() -> None:
+    """In a process that ranks will be forks of, once torch is imported: all that reads it has been imported too, and
+    no exit of its own takes it away.
+    """
+    old = _folder()
+    if old is not None:
+        atexit.unregister(old.cleanup)
+        with contextlib.suppress(OSError):
+            old.cleanup()
+
+
 def renew() -> None:
-    """In a fork whose environment is its own: its parent's stays with the parent."""
+    """In a fork whose environment is its own."""
     module: Any = sys.modules.get(_MODULE)
     old: Any = _folder()
     if old is None:
         return
-    atexit.unregister(old.cleanup)
-    old._finalizer.detach()
     with contextlib.suppress(OSError):  # a full disk: torch writes there only for who asks for a RemoteModule
         own = tempfile.TemporaryDirectory()
         atexit.register(own.cleanup)
         setattr(module, _FOLDER, own)
         setattr(module, _PATH, own.name)
         sys.path[:] = [own.name if each == old.name else each for each in sys.path]
+    tempfile.tempdir = None  # which the script may still decide, as in a process of its own
 
 
 def _folder() -> Optional[tempfile.TemporaryDirectory[str]]:

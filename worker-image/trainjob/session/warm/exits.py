@@ -22,7 +22,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from trainjob.session import short_exit, torch_folder
+from trainjob.session import short_exit
 from trainjob.session.warm.unchanged import COARSE_NS, latest
 
 _FEW = 100
@@ -81,10 +81,10 @@ class Acts:
         return next(filter(None, map(self._taken_by, acts)), None)
 
     def _taken_by(self, act: _Act) -> Optional[str]:
-        values, renewed = _reached(act), torch_folder.path()
+        values = _reached(act)
         removes = any(map(_may_remove, [act.call, *values]))
         for path in filter(None, map(_path, values)):
-            if path != renewed and (removes or (os.path.isabs(path) and _is_temporary(path))) and self._is_new(path):
+            if (removes or (os.path.isabs(path) and _is_temporary(path))) and self._is_new(path):
                 return path
         return None
 

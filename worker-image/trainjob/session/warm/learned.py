@@ -14,7 +14,7 @@ import time
 from itertools import groupby
 from typing import AbstractSet, Iterator, List
 
-from trainjob.session import imported
+from trainjob.session import imported, torch_folder
 from trainjob.session.warm import fitness, places, preload
 from trainjob_api import module_names
 
@@ -45,6 +45,7 @@ def bring(
             for name in reversed([*of_it]):
                 if name not in sys.modules and _bring(name):
                     brought.append(name)
+            torch_folder.take_away()
             why = fitness.unfit_so_far(before) or preload.strange(known, folder)
             if why is not None:
                 raise Unfit(package, why)

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import AbstractSet, List, Optional, Sequence
 
-from trainjob.session import imported
+from trainjob.session import imported, torch_folder
 from trainjob.session.warm import places
 from trainjob_api import contract
 
@@ -46,6 +46,7 @@ def bring(names: Sequence[str], folder: str, optional: bool) -> List[str]:
                 f"{name} reads {kept} while it is imported, which each rank has its own of. Leave it out of "
                 "spec.runtime.preload"
             )
+    torch_folder.take_away()
     why = strange(before, folder)
     if why is not None:
         raise NotThese(f"{why}. Leave it out of spec.runtime.preload")

@@ -16,7 +16,6 @@ import time
 from importlib.abc import MetaPathFinder
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from trainjob.session import torch_folder
 
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
@@ -192,11 +191,10 @@ def _taken(folder: str, names: FrozenSet[str]) -> FrozenSet[str]:
 
 
 def _modules() -> Iterator[str]:
-    written = torch_folder.path()  # by torch, as it was imported
     for module in list(sys.modules.values()):
         # By its own dictionary: modules that import what they are asked for are not asked.
         file = getattr(module, "__dict__", {}).get("__file__")
-        if isinstance(file, str) and os.path.isabs(file) and os.path.dirname(file) != written:
+        if isinstance(file, str) and os.path.isabs(file):
             yield file
 
 
