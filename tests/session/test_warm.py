@@ -686,9 +686,10 @@ while any(gate.stands for gate in starter._gates):
     await asyncio.sleep(0.01)
 """
 KILL_PARENT = """
-if starter.parent is not None:
-    os.kill(starter.parent.pid, 9)
-    while starter.parent is not None and starter.parent.pid:
+lost = starter.parent
+if lost is not None:
+    os.kill(lost.pid, 9)
+    while lost.pid:
         await asyncio.sleep(0.01)
 """
 
@@ -726,6 +727,42 @@ def test_a_parent_that_died_is_made_once_more(tmp_path: Path) -> None:
     assert "the warm parent died: it was killed by signal 9. Another" in runs.said[0]
     assert len(runs.said) == 2 and "died 2 times, at last: it was killed by signal 9" in runs.said[1]
     assert runs.left == []
+
+
+def test_the_parent_of_the_next_start_is_there_before_that_begins(tmp_path: Path) -> None:
+    _write(tmp_path, "print('ran')\n")
+    comes = "while starter.parent is lost or not starter.parent.ready.done():\n    await asyncio.sleep(0.01)\n"
+    runs = run_warm(["train.py"], tmp_path, rounds=2, then=f"if number == 0:{_in(KILL_PARENT + comes)}")
+    assert [each.warm for each in runs.ranks] == [True, True] and len(runs.said) == 1, runs.said
+
+
+KILLED_AT_THE_FORK = """
+from trainjob.agent.warm.gates import Gates
+plain = Gates.stand
+async def stand(gates):
+    Gates.stand = plain
+    pid = starter.parent.pid
+    os.kill(pid, 19)
+    while open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "T":
+        await asyncio.sleep(0.01)
+    gates.drop()
+    gates.fill(1, starter.parent)
+    os.kill(pid, 9)
+    await plain(gates)
+if number == 0:
+    Gates.stand = stand
+"""
+
+
+def test_a_parent_that_dies_as_it_is_to_be_forked_is_told_by_its_end(tmp_path: Path) -> None:
+    """As where the kernel takes the memory: its line closes a moment before its end is known."""
+    _write(tmp_path, "print('ran')\n")
+    runs = run_warm(["train.py"], tmp_path, rounds=3, then=KILLED_AT_THE_FORK)
+    assert [(each.out, each.warm) for each in runs.ranks] == [("ran\n", True), ("ran\n", False), ("ran\n", True)]
+    assert runs.said == [
+        "the warm parent died: it was killed by signal 9. Another one is made",
+        "ranks start in a new interpreter: the warm parent died: it was killed by signal 9",
+    ]
 
 
 def _in(text: str) -> str:

@@ -96,5 +96,5 @@ def test_who_has_not_signed_or_has_another_name_is_not_believed(
     url, authority = server
     bundle = authority.bundle if wrong == "name" else Authority(tmp_path / "another").bundle
     path = kubeconfig(tmp_path, url.replace("127.0.0.1", "localhost") if wrong == "name" else url, bundle)
-    with pytest.raises(refusal, match="(?i)certificate"):
+    with pytest.raises(refusal, match=r"(?i)certificate"):
         ask(path)

@@ -89,8 +89,8 @@ class Api:
         trace.on_request_headers_sent.append(self._about_to_send)
         trace.on_request_redirect.append(_sent_elsewhere)
         configuration.trace_configs = [trace]
-        # From Python 3.13 on it would be strict, for authorities of the world: those of some clusters' makers leave out
-        # what it asks for (key usage, key identifiers).
+        # From Python 3.13 on TLS is strict by itself, for authorities of the world: what it asks for (key usage, key
+        # identifiers) is left out of some clusters' own.
         configuration.disable_strict_ssl_verification = bool(configuration.ssl_ca_cert or configuration.ca_cert_data)
         self._rest = RESTClientObject(configuration)
         connect_s = min(CONNECT_TIMEOUT_S, timeout_s)

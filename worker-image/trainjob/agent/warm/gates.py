@@ -27,6 +27,11 @@ class Gates:
     def __iter__(self) -> Iterator[Gate]:
         return iter(self._there)
 
+    @property
+    def standing(self) -> int:
+        """So many are there."""
+        return sum(gate.stands for gate in self._there)
+
     def fill(self, count: int, parent: WarmParent) -> None:
         """Have so many, of this parent where there are fewer."""
         while len(self._there) < count:

@@ -55,6 +55,10 @@ class WarmParent:
         """Whether it can be forked; False: it cannot, or is gone."""
         self.why: Optional[str] = None
         """Why there will be no (more) forks of it."""
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        """It does not live, and why is known."""
+        self.closed = False
+        """By us."""
         self.refused = False
         """That is its own word: another would say the same."""
         self.outdated = False
@@ -81,8 +85,8 @@ class WarmParent:
 
     @property
     def is_lost(self) -> bool:
-        """It does not live, and why is known. (Why one ends is known a moment after its line is closed.)"""
-        return not self.lives and self.ready.done()
+        """As `gone`. (Why one ends is known a moment after its line is closed.)"""
+        return self.gone.done()
 
     @property
     def can_fork(self) -> bool:
@@ -158,6 +162,7 @@ class WarmParent:
 
     def close(self) -> None:
         """It ends by itself once we are gone; while it imports, it is killed."""
+        self.closed = True
         self._lose(self.why or "it is not needed any more")
         if self.pid:
             signal_group(self.pid, 9)
@@ -188,6 +193,8 @@ class WarmParent:
         if self._line is not None:
             self._line.close()
             self._line = None
+        if why is not None and not self.gone.done():
+            self.gone.set_result(None)
         if why is not None and not self.ready.done():
             self.ready.set_result(False)
 

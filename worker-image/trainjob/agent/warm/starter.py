@@ -32,6 +32,8 @@ from trainjob_api.contract import ForksReport
 
 PATIENCE_S = 60.0
 """From the parent's start: how long ranks wait for it."""
+WHY_S = 1.0
+"""From the end of the parent's line: how long a start waits to know of what it died."""
 SPARE_S = 1.0
 """From a start until the forks of the next one are made: the first steps need the processor more."""
 
@@ -151,10 +153,16 @@ class WarmStarter:
             # The one before died. That one is for the next start: this one has waited enough.
             return
         await self._gates.stand()
-        if parent is self._parent and parent.is_lost and parent.why is not None:
-            # Its last word was why it is not forked: something was installed or edited.
-            self._account.say(parent.why)
-            self._parent_lost(parent)
+        if self._gates.standing < count and not parent.lives and not parent.closed:
+            await self._tell_end(parent)
+
+    async def _tell_end(self, parent: WarmParent) -> None:
+        """Of one that has ended while it was to be forked. (With others there is none any more, and that is said.)"""
+        await asyncio.wait([parent.gone], timeout=WHY_S)
+        if self._account.standing is None:
+            why = parent.why or "it has closed its line"
+            # Or that was its last word: something was installed or edited.
+            self._account.say(why if parent.outdated else f"the warm parent died: {why}")
 
     async def single(self, module: str) -> Optional[Gate]:
         """A fork for something else than a rank, of a parent that has imported this; None: there is none. May be
@@ -259,6 +267,7 @@ class WarmStarter:
         if parent is None:
             return
         self._parent, self._environ = parent, parent.environ
+        self._watch(parent)
         parent.ready.add_done_callback(lambda ready: self._is_ready(parent))
         if self._patience is not None:
             self._patience.cancel()
@@ -282,12 +291,18 @@ class WarmStarter:
         if parent.missing and parent is self._parent:
             names = ", ".join(parent.missing)
             self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
-        if self._parent is parent and not parent.lives:
-            self._parent_lost(parent)
-        elif self._parent is parent and parent.learns:
+        if self._parent is parent and parent.lives and parent.learns:
             self._learner.is_there(parent)
         if not self.warming:
             self._on_warm()
+
+    def _watch(self, parent: WarmParent) -> None:
+        """Another takes its place as soon as it is gone: the next start is not to wait for that."""
+        parent.gone.add_done_callback(lambda gone: self._is_gone(parent))
+
+    def _is_gone(self, parent: WarmParent) -> None:
+        if parent is self._parent:
+            self._parent_lost(parent)
 
     def _parent_lost(self, parent: WarmParent) -> None:
         self._parent = None
@@ -348,5 +363,6 @@ class WarmStarter:
             return
         self._gates.drop()
         self._parent, self._environ = parent, parent.environ
+        self._watch(parent)
         if before is not None:
             before.close()

@@ -298,8 +298,8 @@ class Api:
 
 
 def _lenient() -> ssl.SSLContext:
-    """For a cluster's own authority. From Python 3.13 on it would be strict, for authorities of the world: those of some
-    clusters' makers leave out what it asks for (key usage, key identifiers).
+    """For a cluster's own authority. From Python 3.13 on TLS is strict by itself, for authorities of the world: what it
+    asks for (key usage, key identifiers) is left out of some clusters' own.
     """
     from urllib3.util.ssl_ import create_urllib3_context
 

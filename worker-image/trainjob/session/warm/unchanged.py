@@ -16,7 +16,6 @@ import time
 from importlib.abc import MetaPathFinder
 from typing import Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-
 _State = Optional[Tuple[int, int, int, int]]
 _PATHS = ".pth"
 """Such a file adds folders to sys.path, but in those alone that Python finds by itself. In all others (of PYTHONPATH,
