@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import io
 import os
 import sys
 import threading
@@ -261,3 +263,81 @@ def test_a_log_file_turns_over(tmp_path: Path) -> None:
     finally:
         output.LOG_LIMIT = before
     assert os.path.getsize(path) <= 1000 and os.path.getsize(path + ".1") <= 1000
+
+
+class Refusing(io.FileIO):
+    """Of a disk that refuses what was written only as the file is closed, as NFS does at a quota."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def test_ranks_are_read_on_though_a_log_cannot_be_closed(tmp_path: Path) -> None:
+    faults: list[BaseException] = []
+
+    async def run() -> None:
+        console = Console(os.open(os.devnull, os.O_WRONLY), on_fault=faults.append)
+        for number in range(2):
+            reading, writing = os.pipe()
+            log = LogFile(str(tmp_path / "log"))
+            log._file.close()
+            log._file = Refusing(str(tmp_path / "log"), "a")
+            rank = RankOutput(asyncio.get_running_loop(), reading, "r00 | ", console, log)
+            os.write(writing, b"%d\n" % number)
+            os.close(writing)
+            await asyncio.wait_for(rank.shown, HANG_S)
+            assert rank.read.done() and rank.tail() == str(number)
+        console.close(5)
+
+    asyncio.run(run())
+    assert faults == [] and (tmp_path / "log").read_text() == "0\n1\n"
+
+
+def test_a_fault_in_a_thread_is_told_and_ends_it() -> None:
+    """An agent that nobody tells would wait for ranks that wait for a reader."""
+    reading, writing = os.pipe()
+    full = b"." * fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)
+    os.write(writing, full)
+    faults: list[BaseException] = []
+    console = Console(writing, on_fault=faults.append)
+
+    def breaks() -> None:
+        raise MemoryError
+
+    console.reader.order(breaks)
+    console.reader.close(HANG_S)
+    assert list(map(type, faults)) == [MemoryError]
+    console.write(b"a line\n")
+    console.when_out(breaks)
+    read(reading, len(full))
+    console.close(HANG_S)
+    assert list(map(type, faults)) == [MemoryError, MemoryError]
+
+
+@pytest.mark.parametrize("name", ["console", "output"])
+def test_a_thread_that_could_not_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """At a limit of processes."""
+    start, refused = threading.Thread.start, [name]
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name in refused:
+            refused.remove(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    reading, writing = os.pipe()
+    console, done = Console(writing), threading.Event()
+    console.write(b"one\n")
+    console.write(b"two\n")
+    assert read(reading, 8) == b"one\ntwo\n"
+    descriptors = os.listdir("/proc/self/fd")
+    if name == "output":
+        with pytest.raises(RuntimeError):
+            console.reader.order(done.set)
+        assert os.listdir("/proc/self/fd") == descriptors
+    console.reader.order(done.set)
+    assert done.wait(HANG_S)
+    console.close(HANG_S)

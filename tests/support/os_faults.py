@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import builtins
 import errno
+import fcntl
 import io
 import json
 import os
 import selectors
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -44,7 +46,8 @@ class OsFaults:
 
     call: str
     """`open`, `os.<name>` by its name, `write` (into files, by whatever call, and to the console), `read` (of files that
-    are open), `fork`, `socket`, `accept`, `pipe`, `epoll`, `thread`.
+    are open), `close` (of files that are written: it is closed all the same), `fork`, `socket`, `accept`, `pipe`,
+    `epoll`, `thread`.
     """
     error: str
     """Name of the errno."""
@@ -160,6 +163,8 @@ def _arm(plan: OsFaults, log: str) -> None:
         os.symlink = injector.wrapped(os.symlink, lambda a, b, *r, **k: os.fspath(b))
     elif plan.call == "read":
         _arm_files(injector, "r")
+    elif plan.call == "close":
+        _arm_closes(injector)
     else:
         setattr(os, plan.call, injector.wrapped(getattr(os, plan.call), first))
 
@@ -204,6 +209,32 @@ class _File:
         self._file.__exit__(*how)
 
 
+class _Closing:
+    """A file that is written, whose close goes through the counter: it is closed whatever comes of that."""
+
+    def __init__(self, file: Any, path: object, injector: _Injector) -> None:
+        self._file = file
+        self._path = path
+        self._injector = injector
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+            self._injector.check(self._path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+    def __enter__(self) -> _Closing:
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self.close()
+
+
 def _arm_files(injector: _Injector, modes: str) -> None:
     real = io.open
 
@@ -212,6 +243,33 @@ def _arm_files(injector: _Injector, modes: str) -> None:
         return _File(file, path, injector) if set(mode) & set(modes) else file
 
     builtins.open = io.open = opened  # type: ignore[assignment]
+
+
+def _arm_closes(injector: _Injector) -> None:
+    opens, close = io.open, os.close
+
+    def opened(path: Any, mode: str = "r", *arguments: Any, **fields: Any) -> Any:
+        file = opens(path, mode, *arguments, **fields)
+        return _Closing(file, _name(path), injector) if set(mode) & set("wax+") else file
+
+    def closed(fd: int) -> None:
+        name = _written(fd)
+        close(fd)
+        if name is not None:
+            injector.check(name)
+
+    builtins.open = io.open = opened  # type: ignore[assignment]
+    os.close = closed
+
+
+def _written(fd: int) -> str | None:
+    """The file's name behind a descriptor; None: no file, or one that is only read."""
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+        written = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        return name if written and stat.S_ISREG(os.fstat(fd).st_mode) else None
+    except OSError:
+        return None
 
 
 def _arm_writes(injector: _Injector) -> None:

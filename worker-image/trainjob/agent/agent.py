@@ -14,7 +14,7 @@ import signal
 from typing import Any, Awaitable, Callable, Dict, Optional, cast
 
 from trainjob.agent import observed, steady
-from trainjob.agent.background import Background, explain, where, within
+from trainjob.agent.background import Background, explain, of_a_thread, where, within
 from trainjob.agent.boot_notes import BootNotes
 from trainjob.agent.config import AgentConfig
 from trainjob.agent.control import farewell
@@ -46,7 +46,7 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._console = Console(verbose=config.verbose)
+        self._console = Console(verbose=config.verbose, on_fault=of_a_thread(self._loop))
         self._notes = BootNotes(config.work_dir)
         self._boot = self._notes.count_boot()
         self._sync = Sync(config, self.report, self._instructed, self._console.say)

@@ -7,6 +7,7 @@ Cancellation is no fault. `explain` says a fault to people: what happened, and w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import traceback
 from typing import Any, Awaitable, Callable, Coroutine, Optional, Set, TypeVar
@@ -72,6 +73,16 @@ def of_the_agent(error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": "in the background", "exception": error, "task": None}
     )
+
+
+def of_a_thread(loop: asyncio.AbstractEventLoop) -> OnFault:
+    """The same for a thread of the agent that owns this loop."""
+
+    def tell(error: BaseException) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has ended
+            loop.call_soon_threadsafe(of_the_agent, error)
+
+    return tell
 
 
 _LIKELY = {

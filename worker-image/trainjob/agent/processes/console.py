@@ -1,16 +1,20 @@
 """The agent's stdout, and the two threads that keep ranks' prints out of the way of a report(): one reads the ranks'
 pipes and has their log files written (`Reader`), one writes our stdout (`Console`). Where stdout is not read the ranks'
-prints wait, as they would for a pipe, but not for ever: then lines are dropped, with a word.
+prints wait, as they would for a pipe, but not for ever: then lines are dropped, with a word. A fault in one of the
+threads ends it, and is the agent's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import sys
 import threading
 from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
+
+from trainjob.agent.background import OnFault
 
 CONSOLE_LIMIT = 1024 * 1024
 """Bytes that wait for our stdout before ranks' pipes are no longer read."""
@@ -20,11 +24,17 @@ SWITCH_S = 0.0005
 """How soon the event loop gets the interpreter back from the thread that splits lines (Python's own: 5 ms)."""
 
 
+def _untold(error: BaseException) -> None:
+    """Of who is no agent: Python says that the thread has ended."""
+    raise error
+
+
 class Console:
     """The agent's stdout. `write` never blocks; who prints much waits for `room` first."""
 
-    def __init__(self, fd: int = 1, verbose: bool = False) -> None:
+    def __init__(self, fd: int = 1, verbose: bool = False, on_fault: OnFault = _untold) -> None:
         self._fd = fd
+        self._on_fault = on_fault
         self.verbose = verbose
         """Nothing that ranks print is left out."""
         self.at_close: Dict[object, Callable[[], None]] = {}
@@ -39,7 +49,7 @@ class Console:
         self._dropped = 0
         self._wake = threading.Condition()
         self._thread: Optional[threading.Thread] = None
-        self.reader = Reader()
+        self.reader = Reader(on_fault)
         """Of the ranks whose output comes here."""
 
     def write(self, lines: bytes) -> None:
@@ -51,8 +61,11 @@ class Console:
             self._waiting += len(lines)
             self._wake.notify_all()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="console", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="console", daemon=True)
+                # At a limit of processes there may be none for now: the next lines try again.
+                with contextlib.suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
 
     def when_out(self, then: Callable[[], None]) -> None:
         """Call `then` once all that was written here is out, or given up; in this thread where nothing waits."""
@@ -106,6 +119,12 @@ class Console:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        try:
+            self._write()
+        except Exception as error:
+            self._on_fault(error)
+
+    def _write(self) -> None:
         while True:
             with self._wake:
                 while not self._queue and not self._closing:
@@ -140,7 +159,8 @@ class Console:
 class Reader:
     """The thread that reads the ranks' pipes; started by the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_fault: OnFault) -> None:
+        self._on_fault = on_fault
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
         self._orders: Deque[Callable[[], None]] = deque()
@@ -180,12 +200,19 @@ class Reader:
     def _start(self) -> None:
         sys.setswitchinterval(SWITCH_S)
         self._selector = selectors.DefaultSelector()
-        listening, self._bell = os.pipe()
-        os.set_blocking(listening, False)
-        os.set_blocking(self._bell, False)
-        self._selector.register(listening, selectors.EVENT_READ, lambda: self._rung(listening))
-        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
-        self._thread.start()
+        listening, bell = os.pipe()
+        thread = threading.Thread(target=self._run, name="output", daemon=True)
+        try:
+            os.set_blocking(listening, False)
+            os.set_blocking(bell, False)
+            self._selector.register(listening, selectors.EVENT_READ, lambda: self._rung(listening))
+            thread.start()
+        except BaseException:  # who comes next tries again
+            self._selector.close()
+            os.close(listening)
+            os.close(bell)
+            raise
+        self._thread, self._bell = thread, bell
 
     def _rung(self, listening: int) -> None:
         os.read(listening, 4096)
@@ -197,10 +224,14 @@ class Reader:
 
     def _run(self) -> None:
         assert self._selector is not None
-        while not self._closed:
-            for key, _ in self._selector.select():
-                key.data()
-        with self._lock:
-            os.close(self._bell)
-            self._bell = -1
-        self._selector.close()
+        try:
+            while not self._closed:
+                for key, _ in self._selector.select():
+                    key.data()
+        except Exception as error:
+            self._on_fault(error)
+        finally:
+            with self._lock:
+                os.close(self._bell)
+                self._bell = -1
+            self._selector.close()

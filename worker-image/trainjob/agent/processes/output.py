@@ -7,6 +7,7 @@ report(). Lines are `lines`', which of them are held back `quiet`'s.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections import deque
@@ -45,8 +46,9 @@ class LogFile:
             pass  # ValueError: turning over failed, and the file is closed
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. What a disk refuses only then (NFS, a quota) is lost as above."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 class RankOutput:
@@ -157,8 +159,8 @@ class RankOutput:
         os.close(self._fd)
         self._fd = -1
         self._show_in_thread(self._splitter.finish())
-        self._log.close()
         self._tell_in_thread(self.read)
+        self._log.close()
         if self._heard or not self._quiet.holds:
             self._settle_in_thread()
         # Else its own word comes by another way, and may be later than the last that it printed.
