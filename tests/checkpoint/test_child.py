@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import select
@@ -19,8 +20,10 @@ from typing import Any, BinaryIO
 import pytest
 
 from support.checkpoint import Job, note_of, read_tree, write_tree
+from support.os_faults import LOG, STORAGE_CHILD, OsFaults
 from support.patience import HANG_S
 from trainjob.checkpoint.records.manifest import ReleaseNote
+from trainjob.checkpoint.storage_child import child as child_module
 from trainjob.checkpoint.stores.store import Store
 
 pytestmark = pytest.mark.slow
@@ -300,3 +303,28 @@ def test_it_starts_fast_and_small(job: Job) -> None:
     mine, mine_kb = best("-m", "trainjob.checkpoint.storage_child.child")
     assert mine - bare < 0.25, "measured: 0.035 s on an idle machine"
     assert mine_kb - bare_kb < 15_000, "measured: 5 MB"
+
+
+def test_a_child_that_cannot_start_its_threads_ends(tmp_path: Path) -> None:
+    """At a limit of processes. The agent starts another one; of one that stayed and read nothing it would wait."""
+    (tmp_path / "pod-0").mkdir()
+    plan = OsFaults("thread", "EAGAIN", "storage_child/child.py", after=2, module=STORAGE_CHILD)
+    child = subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, cwd=tmp_path / "pod-0", env={**os.environ, **plan.environment()}
+    )
+    try:
+        assert child.wait(HANG_S) == 1
+        assert (tmp_path / LOG).read_text()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_an_answer_that_cannot_be_written_is_a_fault_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the caller would wait for it for ever, and the others in that lane too."""
+    replies, asked = io.BytesIO(), [b'{"id": %d, "op": "ended", "storage": "s"}\n' % n for n in (1, 2)]
+    monkeypatch.setattr(child_module, "perform", lambda request, moved: {"what": object()})
+    child_module.Child(io.BytesIO(b"".join(asked)), replies).run()
+    told = [json.loads(line) for line in replies.getvalue().splitlines()]
+    assert sorted(one["id"] for one in told) == [1, 2]
+    assert {one["error"]["kind"] for one in told} == {"internal"}

@@ -88,3 +88,16 @@ def test_a_thread_that_becomes_free_meanwhile_is_taken() -> None:
 
     transfer.each(range(10), work, 2, spare)
     assert other.is_set()
+
+
+def test_where_no_thread_can_be_started_the_callers_own_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit of processes."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    gauge, spare = Gauge(), threading.BoundedSemaphore(3)
+    transfer.each(range(20), gauge.work, 4, spare)
+    assert gauge.done == list(range(20))
+    assert all(spare.acquire(blocking=False) for _ in range(3)), "given back"

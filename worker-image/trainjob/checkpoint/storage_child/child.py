@@ -114,7 +114,8 @@ class Child:
     def run(self) -> None:
         """Until stdin ends and what is in flight is finished."""
         team = [
-            threading.Thread(target=self._serve, args=(lane,), name=f"lane-{lane}-{n}")
+            # As daemons: where one cannot be started, the others do not keep a process that reads nothing.
+            threading.Thread(target=self._serve, args=(lane,), name=f"lane-{lane}-{n}", daemon=True)
             for lane, count in LANES.items()
             for n in range(count)
         ]
@@ -159,7 +160,7 @@ class Child:
     def _perform(self, request: Dict[str, Any]) -> None:
         number = request["id"]
         try:
-            reply = perform(request, _Ticker(self, number).moved)
+            self.send(dict(perform(request, _Ticker(self, number).moved), id=number, ok=True))
         except CheckpointError as error:
             self._fail(number, error.kind, str(error))
         except OSError as error:
@@ -175,8 +176,6 @@ class Child:
                 errors.INTERNAL,
                 f"{type(error).__name__}: {error} (a fault of trainjob itself, in operation {request.get('op')})",
             )
-        else:
-            self.send(dict(reply, id=number, ok=True))
 
     def _fail(self, number: Any, kind: str, message: str) -> None:
         self.send({"id": number, "ok": False, "error": {"kind": kind, "message": message}})

@@ -128,8 +128,14 @@ def each(
             and not waiting.empty()
             and (spare is None or spare.acquire(blocking=False))
         ):
-            team.append(threading.Thread(target=assist, name=f"transfer-{len(team)}", daemon=True))
-            team[-1].start()
+            thread = threading.Thread(target=assist, name=f"transfer-{len(team)}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # at a limit of processes there is none for now: those at work go on
+                if spare is not None:
+                    spare.release()
+                return
+            team.append(thread)
 
     def assist() -> None:
         run(None)
