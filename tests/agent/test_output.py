@@ -11,6 +11,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -341,3 +342,36 @@ def test_a_thread_that_could_not_be_started_is_started_later(monkeypatch: pytest
     console.reader.order(done.set)
     assert done.wait(HANG_S)
     console.close(HANG_S)
+
+
+def test_a_log_that_could_not_be_turned_over_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor for now costs what was written then, and no more."""
+    monkeypatch.setattr(output, "LOG_LIMIT", 10)
+    path, refusals = tmp_path / "log", [errno.EMFILE]
+    log = LogFile(str(path))
+
+    def opened(*how: Any, **fields: Any) -> Any:
+        if refusals:
+            raise OSError(refusals.pop(), "refused")
+        return open(*how, **fields)
+
+    monkeypatch.setattr(output, "open", opened, raising=False)
+    for number in range(6):
+        log.write(b"line %d\n" % number)
+    log.close()
+    kept = Path(f"{path}.1").read_text() + path.read_text()
+    assert kept == "line 4\nline 5\n"
+
+
+def test_a_turning_over_whose_old_log_cannot_be_closed_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LOG_LIMIT", 10)
+    path = tmp_path / "log"
+    log = LogFile(str(path))
+    log._file.close()
+    log._file = Refusing(str(path), "a")
+    log.write(b"line 0\n")
+    log.write(b"line 1\n")
+    log.close()
+    assert (Path(f"{path}.1").read_text(), path.read_text()) == ("line 0\n", "line 1\n")

@@ -37,8 +37,9 @@ class LogFile:
         """Write as it came. A full disk loses log lines, not training."""
         try:
             if self._size + len(data) > LOG_LIMIT:
-                self._file.close()
-                os.replace(self._path, self._path + ".1")
+                self.close()
+                with contextlib.suppress(FileNotFoundError):  # the last turning over got so far
+                    os.replace(self._path, self._path + ".1")
                 self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
                 self._size = 0
             self._size += self._file.write(data)
