@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.patience import HANG_S
-from trainjob.launch.local import kubelet, leftovers
+from trainjob.launch.local import kubelet, leftovers, process
 from trainjob.launch.local.gpus import GpuPool
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob.launch.local.process import Launch
@@ -131,6 +131,33 @@ def test_whatever_goes_wrong_at_a_start_is_its_end(tmp_path: Path, monkeypatch: 
         await w.pod("a", "true")
         end = await w.end_of("a")
         assert (end["reason"], end["message"]) == ("StartError", "TypeError: no such thing")
+
+    run(story, tmp_path)
+
+
+def test_what_cannot_be_watched_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a limit of processes: there is a process, and no thread."""
+    started: list[process.Child] = []
+    plain, thread = process.start, threading.Thread.start
+
+    def starts(*words: Any) -> process.Child:
+        started.append(plain(*words))
+        return started[-1]
+
+    def refuses(self: threading.Thread) -> None:
+        if self.name.startswith("end of"):
+            raise RuntimeError("can't start new thread")
+        thread(self)
+
+    async def story(w: World) -> None:
+        monkeypatch.setattr(kubelet, "start", starts)
+        monkeypatch.setattr(threading.Thread, "start", refuses)
+        before = len(os.listdir("/proc/self/fd"))
+        await w.pod("a", "sleep", "600")
+        end = await w.end_of("a")
+        assert (end["reason"], end["message"]) == ("StartError", "RuntimeError: can't start new thread")
+        assert await asyncio.to_thread(started[0].wait) == -signal.SIGKILL
+        assert len(os.listdir("/proc/self/fd")) == before
 
     run(story, tmp_path)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,15 @@ class Broken(PathStore):
         if "1-1-1" in key:
             raise RuntimeError("nobody thought of this")
         return super().size(key)
+
+
+class Unforeseen(PathStore):
+    """An end of a validation cannot be written, for a reason that nobody thought of."""
+
+    def put(self, key: str, data: bytes) -> None:
+        if validations.FAILED.encode() in data and b"1-1-1" in key.encode():
+            raise RuntimeError("nobody thought of this")
+        super().put(key, data)
 
 
 @pytest.fixture
@@ -89,6 +100,24 @@ def test_whatever_one_fails_with_the_next_is_validated(job: Job, capsys: pytest.
     assert [word.id for word in told if word.over] == ["1-1-1", "1-1-2"]
     assert set(statuses(job).values()) == {validations.FAILED}
     assert "RuntimeError: nobody thought of this" in capsys.readouterr().err
+
+
+class Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise ValueError("I/O operation on closed file.")
+
+
+@pytest.mark.parametrize("breaks", ["its words", "its end"])
+def test_what_cannot_be_said_or_written_at_an_end_keeps_nobody_waiting(
+    job: Job, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    if breaks == "its words":
+        monkeypatch.setattr(sys, "stderr", Closed())
+        store: Any = Broken(str(job.folder))
+    else:
+        store = Unforeseen(str(job.folder))
+    told = validate(job, store, "1-1-1", "1-1-2")
+    assert [word.id for word in told if word.over] == ["1-1-1", "1-1-2"]
 
 
 def test_a_checkpoint_that_was_dropped_keeps_nobody_waiting(

@@ -9,6 +9,7 @@ rank 0's agent alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -108,7 +109,10 @@ class Validations:
             except Exception as error:  # whatever it is: those behind it are to be validated
                 found = Validation(validations.FAILED, {}, task)
                 _say(f"the validation of checkpoint {id_} failed: {type(error).__name__}: {error}")
-            self._write_end(id_, found)
+            try:
+                self._write_end(id_, found)
+            except Exception as error:  # the same
+                _say(f"how the validation of checkpoint {id_} ended is not known: {type(error).__name__}: {error}")
             try:
                 self._tell(Validated(str(id_), over=True))
             except errors.AgentLostError:
@@ -187,4 +191,5 @@ def _task(config: Any) -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it, or the script has closed it
+        print(text, file=sys.stderr, flush=True)

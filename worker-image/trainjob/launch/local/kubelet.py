@@ -186,7 +186,12 @@ class LocalKubelet:
             raise
         finally:
             os.close(writing)
-        run.process = Process(child, reading, functools.partial(self._on_line, run.name))
+        try:
+            run.process = Process(child, reading, functools.partial(self._on_line, run.name))
+        except BaseException:  # at a limit of processes there is no thread to wait for its end
+            child.send_signal(signal.SIGKILL)
+            os.close(reading)
+            raise
         self._set(run, _running())
 
     async def _child(self, run: _Run, launch: Launch, output: int) -> Child:

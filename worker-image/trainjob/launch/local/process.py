@@ -74,7 +74,7 @@ class Process:
     """A running child, leader of a session of its own. Make and use it in a running event loop."""
 
     def __init__(self, child: Child, reading: int, on_line: Callable[[str], None]) -> None:
-        """`reading`: of the pipe that it writes to."""
+        """`reading`: of the pipe that it writes to. Raises OSError, RuntimeError: nobody watches it."""
         self._loop = asyncio.get_running_loop()
         self._on_line = on_line
         self._rest = b""
@@ -86,8 +86,8 @@ class Process:
         self.drained = asyncio.Event()
         """The output has been read to its end."""
         os.set_blocking(self._reading, False)
-        self._loop.add_reader(self._reading, self._read)
         threading.Thread(target=self._wait, name=f"end of {self.pid}", daemon=True).start()
+        self._loop.add_reader(self._reading, self._read)
 
     @property
     def alive(self) -> bool:

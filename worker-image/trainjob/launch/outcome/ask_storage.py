@@ -28,6 +28,8 @@ def ask(storage: str, question: Callable[[Store], T]) -> tuple[T | None, str]:
             answer.append((question(catalogue.open_store(storage, ASK_S)), ""))
         except StoreError as error:
             answer.append((None, str(error)))
+        except Exception as error:  # of a library, say: who waits is to know it at once
+            answer.append((None, f"{type(error).__name__}: {error}"))
 
     asking = threading.Thread(target=put, daemon=True)
     asking.start()
