@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import signal
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.jobs import job
-from trainjob.launch.local.caller import Caller
+from support.patience import HANG_S
+from trainjob.launch.local.caller import Caller, LocalEvent
 from trainjob.launch.local.drive import Stop
 from trainjob.screen.asked import Asker
 from trainjob_api.v1alpha1 import TrainJob
@@ -59,3 +62,40 @@ def test_a_ctrl_c_as_the_job_ends_does_not_wait_for_its_end_for_ever(error: Exce
     else:
         with pytest.raises(ValueError, match="broken"):
             caller.run()
+
+
+class Stays:
+    """A job that ends when it is killed, and a hand that presses Ctrl-C again while the first is answered."""
+
+    asked_to_stop = False
+
+    def __init__(self) -> None:
+        self.stops: list[Stop] = []
+        self._killed = threading.Event()
+
+    def run(self, publish: Callable[..., None]) -> TrainJob:
+        publish("note", text="it runs")
+        assert self._killed.wait(HANG_S)
+        return job()
+
+    def stop(self, how: Stop) -> None:
+        self.stops.append(how)
+        if how is Stop.CLEANLY:
+            signal.raise_signal(signal.SIGINT)
+        else:
+            self._killed.set()
+
+
+def test_a_second_ctrl_c_as_the_first_is_answered_kills_with_a_word() -> None:
+    said: list[str] = []
+
+    def listen(event: LocalEvent) -> None:
+        said.append(event.text)
+        if event.text == "it runs":
+            signal.raise_signal(signal.SIGINT)
+
+    recorder: Any = SimpleNamespace(due_s=None)
+    driver: Any = Stays()
+    assert Caller(driver, listen, recorder, Asker.SHELL).run() == (job(), True)
+    assert driver.stops == [Stop.CLEANLY, Stop.AT_ONCE]
+    assert [text.partition(":")[0] for text in said] == ["it runs", "stopping", "killing the workers"]

@@ -47,6 +47,24 @@ def test_what_comes_soon_after_a_write_is_written_once_it_is_due(
     assert on_disk() == 4 and recorder.due_s is None
 
 
+def test_how_a_job_ended_is_on_disk_before_its_output_is_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    found: list[str | None] = []
+
+    def compress(path: str) -> None:
+        ((record,), _) = records.find_all()
+        found.append(record.outcome)
+
+    monkeypatch.setattr(output, "compress", compress)
+    job = TrainJob.model_validate(document({"spec.checkpoint.storage": str(tmp_path / "store")}))
+    recorder = Recorder(job, lambda text: None, lambda text: None)
+    recorder.line("r00 | trains")
+    recorder.end(job)
+    assert found == [records.STOPPED]
+
+
 def test_a_storage_folder_that_goes_is_told_when_it_is_noticed_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

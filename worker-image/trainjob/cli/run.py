@@ -55,24 +55,27 @@ def run(args: argparse.Namespace) -> int:
         from trainjob.cli.local import before
         from trainjob.cli.tracking import Tracking
         from trainjob.launch.local.backend import LocalOptions, run_job
+        from trainjob.launch.local.interrupts import interrupts
 
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     for note in filter(None, (renamed(args, job), before.of_another_script(args, job), before.of_one_left(args))):
         display.note(note)
-    try:
-        options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
-        tracking = Tracking(args.track, job)
-        if tracking.places:
-            display.note(f"reports go to {tracking.places}")
-        with tracking.of_the_end():
-            outcome = run_job(job, options=options, listener=Show(display, job, tracking))
-            tracking.last(outcome.job)
-    except LaunchError as error:
-        raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
-    finally:
-        display.close()
-    shown = displays.has_shown(display, outcome.job)
-    return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
+    with interrupts() as signals:  # one that comes after the job's end does not change how this ends
+        signals.let_through()
+        try:
+            options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
+            tracking = Tracking(args.track, job)
+            if tracking.places:
+                display.note(f"reports go to {tracking.places}")
+            with tracking.of_the_end():
+                outcome = run_job(job, options=options, listener=Show(display, job, tracking))
+                tracking.last(outcome.job)
+        except LaunchError as error:
+            raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
+        finally:
+            display.close()
+        shown = displays.has_shown(display, outcome.job)
+        return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
 
 
 def _way_out(error: LaunchError, args: argparse.Namespace, job: TrainJob) -> str:
@@ -140,6 +143,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     """The script as this process's `__main__`; Python has printed its traceback by then, so it is not said again."""
     from trainjob.launch.in_process import places, script
     from trainjob.launch.local.backend import LocalOutcome
+    from trainjob.launch.local.interrupts import interrupts
 
     streams.write(sys.stderr, places.opening(job, places.place(os.environ)))
     os.environ.update(args.env)
@@ -151,7 +155,8 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
-    return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=1, budget=False)
+    with interrupts():
+        return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=1, budget=False)
 
 
 def build(args: argparse.Namespace) -> TrainJob:

@@ -20,6 +20,7 @@ from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import checks, environment, gpus, scratch
 from trainjob.launch.local.caller import Caller, Listener, LocalEvent
 from trainjob.launch.local.drive import Driver
+from trainjob.launch.local.interrupts import interrupts
 from trainjob.launch.local.kept.keeper import Keeper
 from trainjob.launch.local.kept.shared import Shared
 from trainjob.launch.local.kubelet import Machine
@@ -73,6 +74,7 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
     """Run the job to its end. Blocks; the listener is called in this thread.
 
     Ctrl-C (or SIGTERM) stops it cleanly: ranks end, what is staged is stored; a second one kills everything at once.
+    One that comes when the job has ended changes nothing; a handler of the program's own is called afterwards.
     Raises InvalidTrainJob or LaunchError when it cannot be started; an error of the listener stops the job cleanly and
     goes through.
     """
@@ -88,11 +90,15 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
         )
         tell(LocalEvent(kind="note", text=text))
     scratch.sweep()
-    with contextlib.ExitStack() as stack:
+    with interrupts() as signals, contextlib.ExitStack() as stack:
         keeper = Keeper(job, lambda text: caller.note(text))
-        machine, token = _machine(job, stack, options, tell, keeper)
-        if options.prepare is not None:
-            options.prepare(machine.scratch.path)
+        try:
+            signals.let_through()
+            machine, token = _machine(job, stack, options, tell, keeper)
+            if options.prepare is not None:
+                options.prepare(machine.scratch.path)
+        finally:  # from here on the caller's side answers one, until the job has its end
+            signals.held = True
         # Under the name's lock: a record has one writer.
         recorder = Recorder(job, lambda text: tell(LocalEvent(kind="note", text=text)), lambda text: caller.note(text))
         driver = Driver(_with_own_port(job), machine, token, lambda: recorder.asked_to_stop)

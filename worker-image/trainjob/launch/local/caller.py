@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainjob.launch.local.drive import Driver, Stop
+from trainjob.launch.local.interrupts import interrupts
 from trainjob.launch.local.registry.recorder import Recorder
 from trainjob.launch.local.registry.records import STOPPING
 from trainjob.launch.outcome.log_choice import AGENT
@@ -60,13 +60,15 @@ class Caller:
         """(final object, whether it was interrupted)."""
         trouble: BaseException | None = None
         interrupted = False
-        with _sigterm_interrupts(), self._joined():
+        with interrupts() as signals, self._joined():
             self._thread.start()
             while True:
                 try:
+                    signals.let_through()
                     if not self._listen(mute=trouble is not None):
                         break
                 except KeyboardInterrupt:
+                    signals.held = True  # the listener may have raised it
                     self._driver.stop(Stop.AT_ONCE if interrupted else Stop.CLEANLY)
                     text = (
                         "killing the workers"
@@ -78,8 +80,11 @@ class Caller:
                     if self._is_over:  # its end may have been taken out of the queue, and not been looked at
                         self._events.put(None)
                 except Exception as error:  # of the user's listener: the job must not go on unseen
+                    signals.held = True
                     trouble = trouble or error
                     self._driver.stop(Stop.CLEANLY)
+                finally:
+                    signals.held = True
         if trouble is not None:
             raise trouble
         if self._error is not None:
@@ -89,8 +94,8 @@ class Caller:
 
     @contextlib.contextmanager
     def _joined(self) -> Iterator[None]:
-        """However the caller's side ends (a Ctrl-C inside the handling of another one), the folder below the agents
-        stays until they are gone.
+        """However the caller's side ends (a signal handler of the program's own raises something), the folder below the
+        agents stays until they are gone.
         """
         try:
             yield
@@ -144,23 +149,3 @@ def _as_here(job: TrainJob) -> TrainJob:
     if job.status.phase != "Suspended":
         return job
     return job.model_copy(update={"status": job.status.model_copy(update={"phase": STOPPING})})
-
-
-@contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """In the main thread SIGTERM and SIGHUP stop the job as Ctrl-C does, unless the program has handlers of its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _interrupt(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)

@@ -105,7 +105,6 @@ class Recorder:
 
     def end(self, job: TrainJob | None) -> None:
         """The launcher is done with it, or could not begin (None)."""
-        self._keeper.close()
         if self._presence is not None:
             self._presence.stop()
         status = job.status if job is not None else None
@@ -120,6 +119,7 @@ class Recorder:
         self.record = replace(self.record, job=last, outcome=outcome, ended=time.time())
         self._write()
         records.take_back_stop(self.record.id)
+        self._keeper.close()  # compresses, which takes a while: how it ended is known by then
         if self.record.storage_gone is not None and self.record.folder is not None:
             self._tell(presence.at_the_end(self.record.folder, self.record.storage_gone))
 
