@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -210,6 +211,37 @@ def test_a_ctrl_c_as_the_answer_is_read_loses_nothing_of_it(monkeypatch: pytest.
     monkeypatch.setattr(os, "read", interrupted)
     with open(reading, "rb", buffering=0) as stream:
         assert Hearing(stream, None).answer(lambda: None) == {"job": 1}
+
+
+def test_a_ctrl_c_as_the_answer_is_waited_for_loses_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    read, reads = os.read, threading.Event()
+    heard: queue.SimpleQueue[None] = queue.SimpleQueue()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def seen(descriptor: int, size: int) -> bytes:
+        reads.set()
+        return read(descriptor, size)
+
+    def press() -> None:
+        """It is heard before the answer comes."""
+        try:
+            assert reads.wait(HANG_S)
+            signal.pthread_kill(main, signal.SIGINT)
+            heard.get(timeout=HANG_S)
+            os.write(writing, b'{"job": 1}\n')
+        finally:
+            os.close(writing)
+
+    monkeypatch.setattr(os, "read", seen)
+    presses = threading.Thread(target=press, daemon=True)
+    presses.start()
+    with open(reading, "rb", buffering=0) as stream:
+        hearing = Hearing(stream, None)
+        assert hearing.answer(lambda: heard.put(None)) == {"job": 1}
+        hearing.close()
+    presses.join(HANG_S)
 
 
 # --- Scripts ----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from trainjob.launch.in_process.places import Place, meeting_folder
 from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
+from trainjob.launch.local.interrupts import Interrupts, interrupts
 from trainjob.launch.local.registry.recorder import ENV_COMMAND
 from trainjob.screen.asked import Asker
 from trainjob.screen.display import Display
@@ -118,21 +119,29 @@ class Guest:
         """The loop ended, with that: wait until all is stored and the job has ended. None on other ranks than 0.
 
         An exception becomes the job's failure; KeyboardInterrupt stops the job, which can go on later; SystemExit
-        counts as its exit code says.
+        counts as its exit code says. Ctrl-C and SIGTERM meanwhile ask the job to hurry, and do no more.
         """
         code = exit_code(error)
-        if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
-            link.tell_agent(contract.END_EXCEPTION, error)
-        self._leave()
-        try:
-            if isinstance(error, KeyboardInterrupt):
-                self._ask_to_stop()
-            elif self._stand_in is not None:
-                with contextlib.suppress(OSError):  # it was stopped
-                    self._stand_in.sendall(json.dumps({"exit_code": code}).encode() + b"\n")
-            return self._ended()
-        finally:
-            self._give_up()
+        with self._interrupts() as signals:
+            try:
+                signals.let_through()
+                if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+                    link.tell_agent(contract.END_EXCEPTION, error)
+                self._leave()
+                signals.held = True
+                if isinstance(error, KeyboardInterrupt):
+                    self._ask_to_stop()
+                elif self._stand_in is not None:
+                    with contextlib.suppress(OSError):  # it was stopped
+                        self._stand_in.sendall(json.dumps({"exit_code": code}).encode() + b"\n")
+                return self._ended()
+            finally:
+                signals.held = True
+                self._give_up()
+
+    def _interrupts(self) -> contextlib.AbstractContextManager[Interrupts]:
+        """Other ranks than 0 leave nothing that one could spoil."""
+        return interrupts() if self._where.rank == 0 else contextlib.nullcontext(Interrupts())
 
     # -- the companion and the stand-in --------------------------------------------------------------------------------
 
@@ -205,14 +214,17 @@ class Guest:
         """Whatever is left of it goes; after a clean end there is nothing."""
         if self._stand_in is not None:
             self._stand_in.close()
-        if self._companion is not None:
-            assert self._companion.stdin is not None and self._hearing is not None
-            with contextlib.suppress(OSError):
-                self._companion.stdin.close()
-            self._hearing.close()
-            self._companion.wait()
-        if self._where.rank == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with self._interrupts():
+            if self._companion is not None and self._hearing is not None:
+                assert self._companion.stdin is not None
+                if self._companion.poll() is None:
+                    self._ask_to_stop()
+                    self._answer()
+                with contextlib.suppress(OSError):
+                    self._companion.stdin.close()
+                self._hearing.close()
+            if self._where.rank == 0:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- this process --------------------------------------------------------------------------------------------------
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import sys
 import threading
 from collections.abc import Callable
 from typing import IO
 
+from trainjob.launch.local.interrupts import interrupts
 from trainjob.screen import streams
 from trainjob.screen.display import Display
 from trainjob_api.v1alpha1 import TrainJob
@@ -32,33 +34,50 @@ class Hearing:
         self._stream, self._display = stream, display
         self._last: dict[str, object] = {}
         self._broken = False
+        self._over = False
+        # Not the thread's end: before Python 3.13 a Ctrl-C inside join() makes a thread that lives an ended one. Nor an
+        # Event: one that comes between its lock and what the lock is for keeps it locked.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read, name="what the companion says", daemon=True)
         if display is not None:
             self._thread.start()
 
     def answer(self, on_interrupt: Callable[[], None]) -> dict[str, object]:
         """The last line, once the companion has ended its words; Ctrl-C meanwhile calls that."""
-        if self._thread.ident is None:
-            self._thread.start()
-        while self._thread.is_alive():
-            try:
-                self._thread.join(_POLL_S)
-            except KeyboardInterrupt:
-                on_interrupt()
-        return self._last
+        with interrupts() as signals:
+            if self._thread.ident is None:
+                self._thread.start()
+            while not self._over:
+                try:
+                    signals.let_through()
+                    self._wait()
+                except KeyboardInterrupt:
+                    on_interrupt()
+                finally:
+                    signals.held = True
+            return self._last
 
     def close(self) -> None:
         """The companion has ended."""
-        if self._thread.ident is not None:
-            self._thread.join()
+        while self._thread.ident is not None and not self._over:
+            self._wait()
         self._stream.close()
+
+    def _wait(self) -> None:
+        """Until all is read, for a moment at most."""
+        with contextlib.suppress(queue.Empty):
+            self._wakes.get(timeout=_POLL_S)
 
     def _read(self) -> None:
         rest = b""
-        while piece := os.read(self._stream.fileno(), _PIECE):
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                self._take(line)
+        try:
+            while piece := os.read(self._stream.fileno(), _PIECE):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    self._take(line)
+        finally:
+            self._over = True
+            self._wakes.put(None)
 
     def _take(self, line: bytes) -> None:
         said = _parsed(line)
