@@ -20,6 +20,7 @@ from typing import Any, TypedDict
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.in_process.telling import STATUS, Telling, own_output
 from trainjob.launch.local.backend import LocalEvent, LocalOptions, run_job
+from trainjob.launch.local.interrupts import Interrupts, interrupts
 from trainjob.launch.local.lock import JobRunning
 from trainjob.screen import streams
 from trainjob.screen.asked import Asker
@@ -45,30 +46,41 @@ class Order(TypedDict):
 
 def main() -> int:
     """Run the job; 0 when it was run, however it ended."""
-    telling = Telling(own_output())
-    order: Order = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
-    telling.tell(_run(order, telling))
-    telling.close()
+    with interrupts() as signals:  # to the last word: whatever comes on the pipe, the answer is given
+        telling = Telling(own_output())
+        order: Order = json.loads(sys.stdin.buffer.readline())
+        threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
+        telling.tell(_answer(order, telling, signals))
+        telling.close()
     return 0
 
 
-def _run(order: Order, telling: Telling) -> dict[str, object]:
+def _answer(order: Order, telling: Telling, signals: Interrupts) -> dict[str, object]:
     """The last words: how the job ended, or why it was refused."""
-    listen = functools.partial(_tell, telling) if order["tell"] else _show if order["show"] else None
-    job = TrainJob.model_validate(order["job"])
     deadline = time.monotonic() + order["patience_s"]
     while True:
         try:
-            outcome = run_job(job, options=LocalOptions(asker=Asker(order["asker"])), listener=listen)
+            signals.let_through()
+            return _run(order, telling)
         except JobRunning as error:
+            signals.held = True
             if time.monotonic() > deadline:
                 return {"refused": str(error)}
             time.sleep(RETRY_S)
         except LaunchError as error:
+            signals.held = True
             return {"refused": str(error)}
-        else:
-            return {"job": outcome.job.to_json(), "interrupted": outcome.interrupted}
+        except KeyboardInterrupt:
+            return {"refused": "it was stopped before it began"}
+        finally:
+            signals.held = True
+
+
+def _run(order: Order, telling: Telling) -> dict[str, object]:
+    listen = functools.partial(_tell, telling) if order["tell"] else _show if order["show"] else None
+    job = TrainJob.model_validate(order["job"])
+    outcome = run_job(job, options=LocalOptions(asker=Asker(order["asker"])), listener=listen)
+    return {"job": outcome.job.to_json(), "interrupted": outcome.interrupted}
 
 
 def _follow() -> None:
