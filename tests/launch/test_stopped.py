@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainjob.launch.local.drive import as_stored_at_the_end
-from trainjob_api.v1alpha1 import TrainJobStatus
+from support.trainjobs import document
+from trainjob.launch.local.drive import as_stored_at_the_end, completed
+from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
 from trainjob_operator.core.model import AgentView
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -42,3 +43,11 @@ def test_the_checkpoint_that_was_stored_last_is_the_newest() -> None:
     assert (found.progress.position, found.progress.step, found.progress.metrics) == (9, 9, {"loss": 0.5})
     older = as_stored_at_the_end(status("1-2-1", 5), status("1-2-1", 4), [told])
     assert older == status("1-2-1", 5), "a word of an older attempt says nothing new"
+
+
+def test_a_job_that_was_stopped_and_had_completed_is_complete() -> None:
+    attempt = {"number": 2, "state": "Ended", "cause": "Started", "members": "0", "workers": 1, "worldSize": 1}
+    stopped = {"attempt": {**attempt, "run": 1, "startedAt": NOW}, "slots": "0", "phase": "Suspended"}
+    job = TrainJob.model_validate(document({"spec.suspend": True, "status": stopped}))
+    found = completed(job, NOW).status
+    assert found.holds("Complete") and not found.holds("Suspended") and found.phase == "Complete"

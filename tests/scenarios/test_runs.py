@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ import pytest
 from support.faults import Faults
 from support.patience import HANG_S
 from support.scenario import COUNT, Stage, Told, acknowledged, left_behind, processes_of, wait_until
+from trainjob.checkpoint.records import layout
 from trainjob.launch.local import backend as local
 from trainjob.launch.local.backend import LocalEvent
+from trainjob_operator.agents.reports import Report
+from trainjob_operator.core.groups.agents import AgentGroup
 
 pytestmark = pytest.mark.slow
 
@@ -174,6 +178,26 @@ def test_sigterm_stops_as_ctrl_c_does(stage: Stage) -> None:
     finally:
         process.kill()
     assert process.returncode == 130, said.decode()
+
+
+@pytest.mark.parametrize("late", ["the turn that takes the word", "the word"])
+def test_a_job_that_is_stopped_as_it_completes_is_complete(
+    stage: Stage, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if late == "the word":
+        heard = Report.view
+        monkeypatch.setattr(Report, "view", lambda *given: replace(heard(*given), completed=False))
+    else:
+        monkeypatch.setattr(AgentGroup, "done", lambda *given: None)
+
+    def stop() -> None:
+        wait_until((stage.storage / "default/job" / layout.end_key(1)).exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+    told = stage.run(stage.job("--steps", "3"))
+    assert told.status.holds("Complete") and not told.outcome.interrupted, told.text()
+    assert [event.job.status.phase for event in told.events if event.job is not None][-1] == "Complete"
 
 
 def test_two_jobs_at_once_do_not_disturb_each_other(stage: Stage) -> None:

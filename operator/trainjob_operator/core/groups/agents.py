@@ -22,6 +22,7 @@ LAST_WORD_S = 1.0
 """How long the end of a rank waits for what rank 0's agent has to say of it: the next attempt waits as long."""
 COMPLETE_WORD_S = 10.0
 """The same of a job that is complete: no attempt waits for it, and a busy machine may be as late."""
+SUCCESS = "all ranks ended with success"
 
 
 class AgentGroup:
@@ -46,7 +47,7 @@ class AgentGroup:
         if lives and (word is None or not word.completed) and turn.now < until:
             why = "completed; waiting for the last word of rank 0's agent"
             return Hold(why=why, until=until, event=Waker.AGENT, alone=True)
-        return End(failed=False, reason=contract.REASON_COMPLETED, message="all ranks ended with success")
+        return End(failed=False, reason=contract.REASON_COMPLETED, message=SUCCESS)
 
     def runs(self, turn: Turn) -> bool:
         """All agents have joined the attempt."""

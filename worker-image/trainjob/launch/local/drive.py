@@ -17,23 +17,28 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
+from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.records.identity import is_newer
 from trainjob.launch.errors import LaunchError
 from trainjob.launch.local import slow_start
 from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob.launch.local.registry.records import STOPPED
+from trainjob.launch.outcome import ask_storage
 from trainjob.launch.outcome.log_choice import rank_of
-from trainjob_api import contract
+from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, TrainJob, TrainJobStatus
 from trainjob_operator.agents.callers import bearer
 from trainjob_operator.agents.coordinator import Coordinator
 from trainjob_operator.agents.owners import owner_in
 from trainjob_operator.clock import SystemClock
 from trainjob_operator.cluster import ClusterError
+from trainjob_operator.core import lifecycle
 from trainjob_operator.core.conditions import Says, condition
-from trainjob_operator.core.model import AgentView, Installation
+from trainjob_operator.core.groups.agents import SUCCESS
+from trainjob_operator.core.model import AgentView, Installation, Observed
 from trainjob_operator.core.progress import checkpoints, progress_of, take_progress
 from trainjob_operator.core.size.start import EXIT_WAIT_S
+from trainjob_operator.core.status import close
 from trainjob_operator.core.turn import Turn
 from trainjob_operator.loop.means import Hears, Means
 from trainjob_operator.loop.observe import observe
@@ -139,7 +144,7 @@ class Driver:
                 asyncio.create_task(self._show_progress(cluster, coordinator, kubelet), name="view of the progress")
             )
             await self._attend(cluster, kubelet, tasks)
-            self._show_end(coordinator)
+            await self._show_end(coordinator)
         finally:
             # First those who would answer the kills with new pods.
             for task in tasks:
@@ -169,15 +174,32 @@ class Driver:
                 return
         await self._unless_stopped(kubelet.ended(END_S))
 
-    def _show_end(self, coordinator: Coordinator) -> None:
-        """Of a job that was stopped: its agents stored what they held after its attempt had ended."""
+    async def _show_end(self, coordinator: Coordinator) -> None:
+        """Of a job that was stopped: its agents stored what they held after its attempt had ended, and may have come to
+        the end of all: a turn that takes their word would come too late, and the word itself may have been lost.
+        """
         status = self._job.status
         if status.finished or not status.holds("Suspended"):
             return
+        has_completed = await asyncio.to_thread(self._has_completed, coordinator.views(self._job.key).values())
         views, score = coordinator.views(self._job.key).values(), self._job.spec.checkpoint.score_attribute
         status = as_stored_at_the_end(status, self._shown or status, views, score)
         self._job = self._job.model_copy(update={"status": status})
-        self._show(self._job.model_copy(update={"status": status.model_copy(update={"phase": STOPPED})}))
+        if has_completed:
+            self._job = completed(self._job, datetime.now(UTC))
+            self._show(self._job)
+        else:
+            self._show(self._job.model_copy(update={"status": status.model_copy(update={"phase": STOPPED})}))
+
+    def _has_completed(self, views: Collection[AgentView]) -> bool:
+        """By an agent's word, else by the run's end record. Blocks for seconds where storage is away."""
+        attempt, storage = self._job.status.attempt, defaults.job_storage(self._job)
+        run = None if attempt is None else attempt.run
+        if run is None:
+            return False
+        if any(view.completed and view.run == run for view in views):
+            return True
+        return storage is not None and ask_storage.ask(storage, lambda store: runs.ended(store, run))[0] is True
 
     async def _next_change(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait for the object to change or a stop to be asked for; an end of the machinery is an error."""
@@ -253,6 +275,13 @@ class Driver:
         self._publish(
             "event", text=f"{event.get('reason')}: {event.get('message')}", warning=event.get("type") == "Warning"
         )
+
+
+def completed(job: TrainJob, now: datetime) -> TrainJob:
+    """The job, complete."""
+    turn = Turn.of(Observed(job=job), now)
+    lifecycle.complete(turn, SUCCESS)
+    return job.model_copy(update={"status": close(turn, lambda _: 0)})
 
 
 def as_stored_at_the_end(

@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-_DEFAULTS = {
+_Handler = Callable[[int, FrameType | None], object]
+_DEFAULTS: dict[int, _Handler | int] = {
     signal.SIGHUP: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGINT: signal.default_int_handler,
@@ -27,7 +28,7 @@ class Interrupts:
         self.held = True
         """They wait. Setting it is the last moment at which one can come."""
         self._late: list[int] = []
-        self._own: dict[int, Callable[[int, FrameType | None], object]] = {}
+        self._own: dict[int, _Handler] = {}
         """The program's own handlers."""
 
     def let_through(self) -> None:
@@ -51,9 +52,9 @@ class Interrupts:
         """One that is ignored (nohup), or left to what is no Python, stays so."""
         for number, default in _DEFAULTS.items():
             before = signal.getsignal(number)
-            if before != default and not callable(before):
-                continue
             if before != default:
+                if not callable(before):
+                    continue
                 self._own[number] = before
             signal.signal(number, self._come)
 
@@ -64,11 +65,11 @@ class Interrupts:
         self.held = True
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == self._come:
-                signal.signal(number, self._own.get(number, default))
+                signal.signal(number, self._own.get(number) or default)
         answered = error is None or isinstance(error, KeyboardInterrupt)
-        for number in self._late:
-            if number in self._own or not answered:
-                signal.raise_signal(number)
+        for late in self._late:
+            if late in self._own or not answered:
+                signal.raise_signal(late)
 
 
 _current: Interrupts | None = None
