@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,11 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
 
 
 def started(job: TrainJob, command: tuple[str, ...], patience_s: float = 0.0) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
+    """With a folder to meet in, as the process that trains makes it."""
+    pipe, folder = subprocess.PIPE, tempfile.mkdtemp(prefix="trainjob-here-")
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
     asker = Asker.PYTHON.value
-    order = Order(job=job.to_json(), show=False, tell=False, patience_s=patience_s, asker=asker)
+    order = Order(job=job.to_json(), show=False, tell=False, patience_s=patience_s, asker=asker, folder=folder)
     assert process.stdin is not None
     process.stdin.write(json.dumps(order).encode() + b"\n")
     process.stdin.flush()
@@ -83,10 +85,11 @@ def test_one_that_is_told_to_stop_as_its_job_ends_says_how_it_ended(job: TrainJo
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_one_whose_process_has_gone_before_its_job_begins_is_refused(job: TrainJob) -> None:
+def test_one_whose_process_has_gone_before_its_job_begins_is_refused(job: TrainJob, tmp_path: Path) -> None:
     with JobLock(str(defaults.job_storage(job))):
         process = started(job, COMPANION, patience_s=HANG_S)
         assert answer(process) == (0, {"refused": "it was stopped before it began"})
+    assert not list((tmp_path / "tmp").iterdir()), "nor the folder to meet in, which nobody else would take away"
 
 
 def test_one_that_is_told_twice_at_once_says_how_it_ended(job: TrainJob, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -42,6 +43,8 @@ class Order(TypedDict):
     """How long a job of that name that is just ending is waited for."""
     asker: str
     """In whose words it speaks, as `screen.asked` has them."""
+    folder: str
+    """Where stand-ins and processes meet. It goes with the job: the process that made it may be killed."""
 
 
 def main() -> int:
@@ -50,7 +53,9 @@ def main() -> int:
         telling = Telling(own_output())
         order: Order = json.loads(sys.stdin.buffer.readline())
         threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
-        telling.tell(_answer(order, telling, signals))
+        said = _answer(order, telling, signals)
+        shutil.rmtree(order["folder"], ignore_errors=True)
+        telling.tell(said)
         telling.close()
     return 0
 

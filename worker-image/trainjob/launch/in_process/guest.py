@@ -154,6 +154,7 @@ class Guest:
             "tell": tell,
             "patience_s": patience_s,
             "asker": self._asker.value,
+            "folder": self._folder,
         }
         return order
 
