@@ -77,6 +77,28 @@ def test_a_job_that_is_complete_stays_so(place: Path, where: str, what: str, num
     assert [path.suffix for path in (place / "store/default/job/output").iterdir()] == [".gz"]
 
 
+WAITED_FOR = """
+import os, signal, sys, threading
+from trainjob.cli.main import main
+from trainjob.trackers.tracker import Tracker
+
+def after_run(self, run_context, error):
+    assert error is None
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+
+Tracker.after_run = after_run
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_tracker_that_is_waited_for_is_left_at_ctrl_c_and_the_job_complete(place: Path) -> None:
+    (place / "train.py").write_text("import trainjob\ntrainjob.report({'loss': 1.0})\n")
+    done = run(place, "-c", WAITED_FOR, "run", "train.py", "--name", "job", "--storage", "store", "--track", "csv")
+    assert (done.returncode, state()) == (contract.CLI_OK, "Complete"), done.stderr
+    assert "job completed in" in done.stderr
+
+
 OWN = """
 import os, signal, sys
 from trainjob.launch import job as jobs

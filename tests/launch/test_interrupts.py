@@ -74,6 +74,13 @@ def test_a_handler_of_the_programs_own_is_called_when_it_disturbs_nothing_any_mo
     assert called == [signal.SIGTERM] * 2 and handlers() == own
 
 
+def test_what_was_answered_is_not_raised_any_more() -> None:
+    with interrupts() as signals:
+        signal.raise_signal(signal.SIGINT)
+        signals.forget()
+        signals.let_through()
+
+
 def test_one_that_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with interrupts() as signals:

@@ -29,7 +29,7 @@ from trainjob_api.v1alpha1 import TrainJob
 
 if TYPE_CHECKING:
     from trainjob.cli.tracking import Tracking
-    from trainjob.launch.local.backend import LocalEvent
+    from trainjob.launch.local.backend import LocalEvent, LocalOutcome
 
 CORRECT = f"correct that, then {AGAIN}"
 _MEANT = re.compile(r"; did you mean (\S+)\?$")
@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         display.note(note)
     with interrupts() as signals:  # one that comes after the job's end does not change how this ends
         signals.let_through()
+        outcome: LocalOutcome | None = None
         try:
             options = LocalOptions(asker=ending.asker(args), uses_kept=True, keep_warm_s=args.keep_warm)
             tracking = Tracking(args.track, job)
@@ -70,10 +71,17 @@ def run(args: argparse.Namespace) -> int:
             with tracking.of_the_end():
                 outcome = run_job(job, options=options, listener=Show(display, job, tracking))
                 tracking.last(outcome.job)
+                signals.forget()
+                signals.let_through()  # the wait for trackers may be long
+        except KeyboardInterrupt:
+            if outcome is None:
+                raise
         except LaunchError as error:
             raise CommandError(str(error), next_step=_way_out(error, args, job)) from None
         finally:
+            signals.held = True
             display.close()
+        assert outcome is not None
         shown = displays.has_shown(display, outcome.job)
         return ending.conclude(outcome, ending.retry(args, outcome.job), time.monotonic() - started, shown=shown)
 

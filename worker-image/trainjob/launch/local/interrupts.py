@@ -39,6 +39,10 @@ class Interrupts:
         while self._late:
             self._come(self._late.pop(0), None)
 
+    def forget(self) -> None:
+        """What waits is answered; handlers of the program's own are called all the same."""
+        self._late = [number for number in self._late if number in self._own]
+
     def _come(self, number: int, frame: FrameType | None) -> None:
         if self.held:
             self._late.append(number)
