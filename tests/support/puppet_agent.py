@@ -19,7 +19,7 @@ from support.puppet_group import Group, say_bye
 from support.puppet_ranks import Ranks
 from support.puppet_storage import Child, Inline
 from trainjob.agent import finishing, observed
-from trainjob.agent.attempts import beginning, course
+from trainjob.agent.attempts import awaited, beginning, course
 from trainjob.agent.attempts.course import Course
 from trainjob.agent.attempts.leader import Leader
 from trainjob.agent.attempts.member import Member
@@ -216,8 +216,7 @@ class PuppetAgent:
             self.world.broken(AssertionError(text))
 
     def report(self) -> dict[str, Any]:
-        unreached = {} if self.leader is None else dict(self.leader.unreached)
-        unreached.update(dict.fromkeys(self.lost_peers, self.unreached_since))
+        unreached = self._unreached
         since = min(unreached.values(), default=None)
         seen = SimpleNamespace(
             number=self.attempt,
@@ -296,7 +295,22 @@ class PuppetAgent:
 
     @property
     def is_idle(self) -> bool:
-        return self.quiet and not self.saving.waiting
+        """As `Work.is_idle`."""
+        return self.quiet and not self.saving.waiting and not self._awaits_others
+
+    @property
+    def _awaits_others(self) -> bool:
+        """As `Attempt.awaits_others`."""
+        if self.completed:
+            return False
+        well = self.course.phase == course.RUNNING and all(rank["kind"] == contract.END_OK for rank in self.ranks)
+        parted = awaited.parted(self._unreached, self.world.clock.monotonic())
+        return well and 0 not in parted if self.leader is None else self.leader.awaits(parted, well)
+
+    @property
+    def _unreached(self) -> dict[int, float]:
+        unreached = {} if self.leader is None else dict(self.leader.unreached)
+        return {**unreached, **dict.fromkeys(self.lost_peers, self.unreached_since)}
 
     @property
     def resumed_from(self) -> str | None:

@@ -13,6 +13,7 @@ import threading
 import time
 
 import trainjob.agent.agent
+import trainjob.agent.attempts.awaited
 from trainjob.agent.__main__ import main
 from trainjob_api import contract
 
@@ -32,6 +33,7 @@ if __name__ == "__main__":
     contract.TERMINATION_LOG = os.environ.get(TERMINATION_LOG, contract.TERMINATION_LOG)
     threading.Thread(target=shorten, args=(sys.argv.pop(1),), daemon=True).start()
     trainjob.agent.agent.LONELY_POLL_S = 0.02
+    #     trainjob.agent.attempts.awaited.PARTED_S = 2.0
     code = main()
     sys.stdout.flush()
     os._exit(code)

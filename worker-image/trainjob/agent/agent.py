@@ -34,6 +34,7 @@ STEP_S = 0.5
 ORPHAN_S = 30.0
 """After the launcher's death: to commit the newest released checkpoint."""
 LONELY_S = 600.0
+"""An agent that nobody answers, and that has nothing left to do for its attempt, ends then and gives its pod back."""
 LONELY_POLL_S = 5.0
 CLOSE_S = 2.0
 LAST_WORD_S = 0.2
@@ -222,10 +223,18 @@ class Agent:
         except asyncio.TimeoutError:
             self._console.say("not all that is staged could be stored in time")
 
+    @property
+    def _is_left_alone(self) -> bool:
+        return self._sync.alone_for(self._loop.time()) > LONELY_S and self._work.is_idle
+
     async def _watch_loneliness(self) -> None:
+        """Should rank 0's agent be gone, nobody but us is left who could commit what we have stored."""
         while True:
             await asyncio.sleep(LONELY_POLL_S)
-            if self._work.is_idle and self._sync.alone_for(self._loop.time()) > LONELY_S:
+            if not self._is_left_alone:
+                continue
+            await self._within(self._work.finish(), ORPHAN_S)
+            if self._is_left_alone:
                 why = f"no coordinator for {LONELY_S:.0f} s, and nothing left to do"
                 self._console.say(why)
                 self._end(contract.EXIT_OK if self._work.is_complete else contract.EXIT_NO_COORDINATOR, why)

@@ -91,11 +91,11 @@ class Work:
 
     @property
     def is_idle(self) -> bool:
-        """No rank lives, and nothing waits to be stored: neither files nor the run's end record."""
-        attempt, saving = self.attempt, None if self.site is None else self.site.saving
-        if attempt is not None and (attempt.alive or (attempt.leader is not None and attempt.leader.writes_end)):
+        """No rank lives, nothing waits to be stored, and no other worker needs this one to be complete."""
+        attempt = self.attempt
+        if attempt is not None and (attempt.alive or attempt.awaits_others):
             return False
-        return saving is None or not saving.waiting
+        return self.site is None or not self.site.saving.waiting
 
     @property
     def warming(self) -> bool:

@@ -14,7 +14,7 @@ import shutil
 from dataclasses import replace
 from typing import List, Mapping, Optional, Sequence, Tuple
 
-from trainjob.agent.attempts import beginning, course, forking, witness
+from trainjob.agent.attempts import awaited, beginning, course, forking, witness
 from trainjob.agent.attempts.beginning import Beginning
 from trainjob.agent.attempts.course import Course
 from trainjob.agent.attempts.crew import Crew
@@ -105,6 +105,15 @@ class Attempt:
     def is_complete(self) -> bool:
         """The run's end record is there."""
         return self._course.complete
+
+    @property
+    def awaits_others(self) -> bool:
+        """No rank of ours is left, and still this agent is needed (`awaited`). Asked when nobody answers it."""
+        if self.is_complete:
+            return False
+        well = self._course.phase == course.RUNNING and all(rank.kind == contract.END_OK for rank in self.ranks)
+        parted = awaited.parted(self._unreached, asyncio.get_running_loop().time())
+        return well and 0 not in parted if self.leader is None else self.leader.awaits(parted, well)
 
     @property
     def leads_or_has_no_leader(self) -> bool:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from trainjob.agent import rank_places
 from trainjob.agent.attempts import join, master_port, start_point
+from trainjob.agent.attempts.awaited import Ends
 from trainjob.agent.attempts.breaks import Breaks
 from trainjob.agent.attempts.join import Join, Request
 from trainjob.agent.attempts.links import Links
@@ -55,6 +56,8 @@ class Leader:
         self._workers = workers
         self._processes = processes
         self._plain = is_plain(site.config.command)
+        self._each = processes if self._plain else 1
+        """Processes of one member."""
         self._links = Links(own_member, site.changed)
         self.tell = self._links.tell
         self._join = Join(workers)
@@ -77,6 +80,7 @@ class Leader:
         """How far the attempts before came; told before the join is answered."""
         self._witnesses = Witnesses()
         self._breaks = Breaks(workers * processes)
+        self._ends = Ends(workers, self._each)
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
@@ -172,6 +176,8 @@ class Leader:
             if word.kind not in (contract.END_OK, contract.END_STOPPED) and not word.communication:
                 # What is known here of progress belongs to what that rank's end costs: the coordinator need not ask.
                 self._site.changed(True)
+            if word.kind is not None:
+                self._ends.ended(index, word.rank, word.kind)
             if word.kind == contract.END_OK and self._run_end is not None:
                 self._run_end.ended_well(word.rank)
         elif isinstance(word, from_member.Staged):
@@ -213,10 +219,15 @@ class Leader:
         if self._store is not None:
             self._store.release()
 
-    @property
-    def writes_end(self) -> bool:
-        """The run is about to be complete: its end record is on its way."""
-        return self._run_end is not None and self._run_end.is_being_written
+    def awaits(self, parted: Set[int], may_complete: bool) -> bool:
+        """Whether something is under way that only this agent brings to its end: the end record, or checkpoints, or
+        (`may_complete`: our own ranks ended with 0) ranks of others. `parted`: members that nobody waits for.
+        """
+        gone = {*parted, *self._links.left}
+        if self.collectives is None or self._run_end is None:
+            return False
+        trains = may_complete and not self.collectives.needed and self._ends.lack(gone)
+        return trains or self._run_end.is_at_work(gone)
 
     async def finish(self) -> None:
         """Before the agent ends: what was reported reaches the history, what is staged is committed. As long as it
@@ -331,7 +342,7 @@ class Leader:
         self.collectives.hangs.after(self._hangs_after)
         self.collectives.asked.want(self._stacks)
         self.collectives.unreached = lambda: bool(self.unreached)
-        expected = self._workers * (self._processes if self._plain else 1)
+        expected = self._workers * self._each
         self._run_end = RunEnd(site, self.tell, expected, self.collectives, self.commits, self._history)
         self.commits.on_committed = self.collectives.committed
         self.commits.on_trouble = self.collectives.commit_trouble

@@ -39,10 +39,10 @@ class RunEnd:
         self._writing: Optional[asyncio.Task[None]] = None
         self._impatient = False
 
-    @property
-    def is_being_written(self) -> bool:
-        """All ranks ended with 0, all that they saved is stored, and the end record is on its way."""
-        return self._writing is not None and not self._writing.done()
+    def is_at_work(self, gone: Set[int]) -> bool:
+        """Whether the end record is on its way, or a checkpoint that lacks no share of these members."""
+        is_being_written = self._writing is not None and not self._writing.done()
+        return is_being_written or not (self._commits.drained or self._commits.waits_only_for(gone))
 
     def close(self) -> None:
         """The attempt is over."""
