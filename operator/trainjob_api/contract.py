@@ -1000,7 +1000,7 @@ class AgentReport(TypedDict, total=False):
     run: Optional[int]
     resumed_from: Optional[str]
     progress: Optional[ProgressReport]
-    """From the agent of rank 0 alone."""
+    """From the agent of rank 0 alone; like the checkpoints, of a complete run from whoever knows it."""
     effort: Optional[EffortReport]
     latest: Optional[CheckpointReport]
     best: Optional[CheckpointReport]

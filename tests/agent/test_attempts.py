@@ -46,7 +46,7 @@ def test_ranks_know_their_place_and_the_run_completes(tmp_path: Path) -> None:
             "total_steps": 9,
             "metrics": {"loss": 0.5},
         }
-        assert rig.report(1)["progress"] is None
+        assert rig.report(1)["progress"] == rig.report(0)["progress"], "of a complete run all know it"
         rig.exit(0)
         assert (rig.exit_code(0), rig.exit_code(1)) == (0, 0)
         assert "r03 | 3 1 4 2 1 127.0.0.1 1 1" in rig.text(1)

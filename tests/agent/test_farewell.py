@@ -39,6 +39,63 @@ def test_a_complete_run_says_so_and_nothing_else() -> None:
     )
 
 
+CHECKPOINT = {"id": "1-2-60", "step": 60, "uri": "s3://bucket/1-2-60", "time": 5.0, "bytes": 7, "metrics": {"a": 1.0}}
+PROGRESS = {"position": 60, "step": 60, "metrics": {"loss": 0.25}, "time": 6.0}
+
+
+def shown(**fields: Any) -> Any:
+    """What a complete run's last word shows, as whoever reads it gets it."""
+    line = farewell.farewell(report(completed=True, **fields), 0, "the job is complete")
+    assert len(line.encode()) <= contract.TERMINATION_LIMIT
+    word = last_word.from_text(line)
+    assert word is not None and (word.completed, word.run, word.attempt, word.text) == (True, 1, 2, "")
+    return last_word.shown_in(word.shown)
+
+
+def test_of_a_complete_run_it_is_told_how_far_it_came() -> None:
+    checkpoint = {name: value for name, value in CHECKPOINT.items() if name != "metrics"}
+    assert shown(progress=PROGRESS, latest=CHECKPOINT, best=CHECKPOINT, checkpoint_count=3) == {
+        "progress": PROGRESS,
+        "latest": checkpoint,
+        "best": checkpoint,
+        "checkpoint_count": 3,
+    }
+    assert shown(progress=PROGRESS, latest=None, best=None, checkpoint_count=0) == {"progress": PROGRESS}
+    assert shown(progress={**PROGRESS, "time": 0.0}) == {}, "where it resumed from is no report"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "uri", "kept"),
+    [
+        (500, 100, {"metrics", "uri", "count"}),
+        (950, 100, {"uri", "count"}),
+        (950, 950, {"count"}),
+        (0, 950, {"count"}),
+    ],
+    ids=["no best", "no metrics", "ids alone", "a place alone is too long"],
+)
+def test_what_there_is_no_room_for_is_left_out_and_the_word_stays(metrics: int, uri: int, kept: set[str]) -> None:
+    checkpoint = {**CHECKPOINT, "uri": "u" * uri}
+    numbers = {"m" * metrics: 1.0} if metrics else {}
+    progress = {**PROGRESS, "metrics": numbers}
+    found = shown(progress=progress, latest=checkpoint, best={**checkpoint, "uri": "b" * 900}, checkpoint_count=3)
+    assert found["latest"]["id"] == "1-2-60" and found["progress"]["position"] == 60 and "best" not in found
+    here = {name for name in ("metrics",) if name in found["progress"]}
+    here |= {name for name in ("uri",) if name in found["latest"]} | (
+        {"count"} if "checkpoint_count" in found else set()
+    )
+    assert here == kept
+
+
+def test_where_there_is_no_room_at_all_it_is_complete() -> None:
+    assert shown(progress=PROGRESS, latest={**CHECKPOINT, "id": "x" * 2000}) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", "[" * 100_000, '{"position": 3}'])
+def test_what_is_no_such_word_shows_nothing(text: str) -> None:
+    assert last_word.shown_in(text) == {}
+
+
 @pytest.mark.parametrize(
     ("ranks", "line"),
     [
@@ -75,6 +132,7 @@ def test_the_first_cause_is_told_else_why_the_agent_ends(ranks: list[dict[str, A
 
 @pytest.mark.parametrize("word", [
     LastWord(True, 3, 9),
+    LastWord(True, 3, 9, shown='{"progress":{"metrics":{"a  b: c":1}}}'),
     LastWord(attempt=0, code=81, text="no coordinator for 600 s, and nothing left to do"),
     LastWord(run=1, attempt=2, code=80, rank=17, kind=contract.END_EXCEPTION, exit_code=1, ended_at=1.25, communication=True, error="my.Error", text="a: b=c"),
     LastWord(run=1, attempt=2, code=80, rank=0, kind=contract.END_SIGNAL, signal=9, ended_at=1.0),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from support.agent_rig import Rig
 from support.virtual_time import run_virtual
 from trainjob.agent.control.look import PAUSES_S, Found, look
 from trainjob.agent.storing.storage import StorageChild, StorageError
+from trainjob_api import contract
+from trainjob_api.last_word import SHOWN
 
 
 class Refusing:
@@ -38,6 +44,43 @@ def test_a_storage_that_cannot_be_read() -> None:
     found, calls, said = ask(refusals=10**9)
     assert not found.completed and calls == len(PAUSES_S) + 1 and sum(PAUSES_S) >= 60
     assert found.trouble is not None and "access denied" in found.trouble and said == [found.trouble]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["look", "join"])
+def test_who_finds_that_the_run_is_complete_finds_how_far_it_came(tmp_path: Path, how: str) -> None:
+    script = """
+import pathlib, tempfile, trainjob
+for step in (1, 2, 3):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "model").write_text(str(step))
+        trainjob.report({"loss": 1 / step}, checkpoint=trainjob.Checkpoint.from_directory(folder), step=10 * step)
+"""
+    with Rig(tmp_path, script=script, storage=tmp_path / "store") as rig:
+        rig.run(1)
+        rig.wait(rig.completed, "complete")
+        shown = {name: rig.report(0)[name] for name in SHOWN}
+        progress, latest = shown["progress"], shown["latest"]
+        assert (progress["position"], progress["step"], progress["metrics"]) == (3, 30, {"loss": 1 / 3})
+        assert latest["id"] == "1-1-3" and shown["checkpoint_count"] == 3
+        rig.wait(lambda: {name: rig.report(1)[name] for name in SHOWN} == shown, "the other one knows it too")
+        for slot in (0, 1):
+            rig.agents[slot].process.kill()
+            rig.exit_code(slot)
+            rig.coordinator.forget(slot)
+        if how == "look":
+            rig.start(1)
+            rig.coordinator.tell(1, do=contract.DO_CHECK, attempt=1)
+            slots = [1]
+        else:
+            slots = [0, 1]
+            for slot in slots:
+                rig.coordinator.instructions.pop(slot)
+                rig.start(slot)
+            rig.run(2, slots)
+        for slot in slots:
+            rig.wait(lambda number=slot: rig.report(number).get("completed"), "it finds the end record")
+            assert {name: rig.report(slot)[name] for name in SHOWN} == shown
 
 
 def test_without_storage_there_is_nothing_to_be_found() -> None:

@@ -25,11 +25,12 @@ class Store:
     def __init__(self, kind: str, until_s: float) -> None:
         self.kind, self.until_s = kind, until_s
         self.warnings: list[str | None] = []
+        self.settled = SETTLED
 
     async def call(self, op: str, fields: dict[str, Any], *_: Any) -> dict[str, Any]:
         if asyncio.get_running_loop().time() < self.until_s:
             raise StorageError(self.kind, "no answer")
-        return SETTLED
+        return self.settled
 
     def settle(self, attempt: int) -> start_point.StartPoint:
         config = SimpleNamespace(job_uid="uid", spec=SimpleNamespace(resume_from="auto"))
@@ -76,3 +77,13 @@ def test_what_was_refused_at_the_first_start_is_refused_at_once_until_storage_ha
     store.until_s, store.warnings = 1.0, []
     assert store.settle(5).run == 1, "it worked before: that is an outage"
     assert "cannot begin yet" in str(store.warnings[0])
+
+
+def test_of_a_complete_run_it_is_known_what_is_shown() -> None:
+    store = Store("", 0.0)
+    why = "no checkpoint yet: attempt 2 starts from the beginning"
+    store.settled = {**SETTLED, "completed": True, "why": why, "warnings": ["old"], "shown": {"checkpoint_count": 3}}
+    found = store.settle(2)
+    assert found.words == (why, "old") and found.shown == {"checkpoint_count": 3}
+    store.settled = {**SETTLED, "why": why}
+    assert (store.settle(2).words, store.settle(2).shown) == ((why,), None)

@@ -300,11 +300,13 @@ def test_a_look_for_the_end_record_claims_and_writes_nothing(job: Job) -> None:
     def look(uid: str) -> dict[str, object]:
         return perform({"op": "ended", "storage": job.store.uri(), "job_uid": uid}, nothing)
 
-    assert look("a") == {"run": None, "completed": False} and runs.numbers(job.store) == []
+    assert look("a") == {"run": None, "completed": False, "shown": None} and runs.numbers(job.store) == []
     start(job, "a")
-    assert look("a") == {"run": 1, "completed": False}
-    runs.write_end(job.store, 1, {})
-    assert look("a") == {"run": 1, "completed": True}
+    assert look("a") == {"run": 1, "completed": False, "shown": None}
+    runs.write_end(job.store, 1, {"position": 3})
+    assert look("a") == {"run": 1, "completed": True, "shown": None}, "that of an older version"
     start(job, "b")
-    assert look("b") == {"run": 2, "completed": False}, "that of the run before is not its own"
-    assert look("a") == {"run": 1, "completed": True} and runs.numbers(job.store) == [1, 2]
+    assert look("b") == {"run": 2, "completed": False, "shown": None}, "that of the run before is not its own"
+    runs.write_end(job.store, 2, {"shown": {"progress": {"position": 3}}})
+    assert look("b") == {"run": 2, "completed": True, "shown": {"progress": {"position": 3}}}
+    assert look("a") == {"run": 1, "completed": True, "shown": None} and runs.numbers(job.store) == [1, 2]

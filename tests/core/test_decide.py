@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.core import T0, World, ended, is_steady, raised, seconds
@@ -64,6 +66,34 @@ def test_a_silent_leader_does_not_hold_up_completion() -> None:
     world.sync(1, completed=True)
     world.tick(COMPLETE_WORD_S).turn()
     assert world.status.holds("Complete")
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["silent", "gone with its pod"])
+def test_another_workers_word_tells_how_far_a_complete_run_came(gone: bool) -> None:
+    world = World.of(workers=2).run()
+    world.tick(60).sync_all()
+    world.sync(0, progress={"position": 1, "step": 1, "time": 1.0})
+    if gone:
+        world.lose_pod(0)
+    world.sync(1, completed=True, progress={"position": 3, "step": 9, "time": 2.0}, latest={"id": "1-1-3"})
+    world.tick(COMPLETE_WORD_S).turn()
+    assert world.status.holds("Complete")
+    progress, latest = world.status.progress, world.status.checkpoint.latest
+    assert (progress.position, progress.step, latest and latest.id) == (3, 9, "1-1-3")
+
+
+def test_a_checkpoint_of_which_a_last_word_tells_the_name_alone_stays_as_it_was_told() -> None:
+    world = World.of(workers=1).run().tick(60)
+    checkpoint: Any = {"id": "1-1-3", "step": 9, "uri": "s3://bucket/1-1-3", "time": 1.0, "bytes": 7, "metrics": {}}
+    world.sync(0, progress={"position": 3, "step": 9, "time": 2.0}, latest=checkpoint, best=checkpoint)
+    world.turn()
+    before = world.status.checkpoint
+    assert before.latest is not None and before.latest.bytes == 7
+    name: Any = {"id": "1-1-3", "bytes": 0, "metrics": {}}
+    world.sync(0, completed=True, progress={"position": 3, "step": 9, "time": 2.0}, latest=name, best=None)
+    world.turn()
+    assert world.status.holds("Complete") and world.status.checkpoint.latest == before.latest
+    assert world.status.checkpoint.best == before.best
 
 
 @pytest.mark.parametrize("speaks", [True, False])

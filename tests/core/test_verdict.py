@@ -41,9 +41,10 @@ def test_a_container_that_was_started_again_after_all_ranks_had_ended_well_is_no
     world.sync(0, boot=2, quiet=True, ranks=(ended(0, contract.END_LOST),))
     world.turn()
     assert not world.status.finished and world.status.verdict is not None
-    world.sync(1, checked=1, completed=True, run=1)
+    world.sync(1, checked=1, completed=True, run=1, progress={"position": 3, "step": 9, "time": 2.0})
     world.turn()
     assert world.status.holds("Complete")
+    assert (world.status.progress.position, world.status.progress.step) == (3, 9), "as its end record has it"
 
 
 def test_a_start_that_fails_after_the_only_workers_vanished_does_not_fail_the_job_before_a_look() -> None:

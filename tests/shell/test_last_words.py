@@ -92,6 +92,32 @@ def test_the_message_completes_what_was_heard_of_the_same_attempt() -> None:
     assert with_last_words({3: before}, [pod(COMPLETED, 0, phase="Succeeded")])[3].completed
 
 
+SHOWN = '{"progress":{"position":60,"step":60,"metrics":{"loss":0.2}},"latest":{"id":"1-2-60"},"checkpoint_count":3}'
+
+
+def test_a_complete_run_shows_how_far_it_came() -> None:
+    ended = pod(f"{COMPLETED}: {SHOWN}", 0, phase="Succeeded")
+    assert ended.message == "training is complete"
+    alone = with_last_words({}, [ended])[3]
+    stale = heard(attempt=2, run=1, progress={"position": 5}, latest={"id": "1-2-5"}, checkpoint_count=1)
+    for view in (alone, with_last_words({3: stale}, [ended])[3]):
+        assert view.completed and view.checkpoint_count == 3
+        assert view.progress is not None and (view.progress["position"], view.progress["step"]) == (60, 60)
+        assert view.latest is not None and view.latest["id"] == "1-2-60"
+
+
+def test_what_a_complete_agent_said_itself_is_not_less_than_its_last_word() -> None:
+    whole = heard(attempt=2, run=1, completed=True, progress={"position": 60, "epoch": 3}, latest={"id": "1-2-60"})
+    view = with_last_words({3: whole}, [pod(f"{COMPLETED}: {SHOWN}", 0, phase="Succeeded")])[3]
+    assert (view.progress, view.latest, view.checkpoint_count) == (whole.progress, whole.latest, 3)
+
+
+@pytest.mark.parametrize("shown", ["{", "[]", '{"progress": 7}', '{"latest": {"id": []}}', SHOWN[:-9]])
+def test_whatever_it_shows_it_is_complete(shown: str) -> None:
+    view = with_last_words({}, [pod(f"{COMPLETED}: {shown}", 0, phase="Succeeded")])[3]
+    assert view.completed and (view.progress, view.latest) == (None, None)
+
+
 def test_what_was_heard_of_a_ranks_end_stays_it_has_a_traceback() -> None:
     told = {
         "rank": 3,

@@ -38,6 +38,14 @@ def ended(sim: Simulation) -> dict[str, dict[str, Any]]:
     return {name: state["terminated"] for name, state in statuses.items() if "terminated" in state}
 
 
+def shows_the_end(sim: Simulation, job: TrainJob) -> None:
+    """The operator was there for the first report alone."""
+    training, progress, checkpoint = sim.world.training("digits"), job.status.progress, job.status.checkpoint
+    length, newest = training.length, str(training.storage.kept[-1].id)
+    assert (progress.position, progress.step, progress.metrics) == (length, length, {"loss": 1.0 / length})
+    assert checkpoint.latest is not None and checkpoint.latest.id == newest
+
+
 async def trains(sim: Simulation, workers: int = 3, **spec: Any) -> None:
     sim.cluster.create_job(manifest(workers=workers, **spec))
     training = sim.world.training("digits")
@@ -51,11 +59,29 @@ def test_a_job_that_completed_while_the_operator_was_away_is_complete_though_its
             sim.kill_operator()
             await sim.until(lambda: len(ended(sim)) == 3, "all agents have ended", LONG_S)
             assert [end["exitCode"] for end in ended(sim).values()] == [0, 0, 0]
-            assert ended(sim)["digits-0"]["message"] == "trainjob: completed run=1 attempt=1"
+            assert ended(sim)["digits-0"]["message"].startswith("trainjob: completed run=1 attempt=1: {")
             sim.start_operator()
             job = await sim.until_finished(within_s=10.0)
             assert condition(job, "Complete").status == "True"
             assert (job.status.failures.counted, job.status.next_slot, job.status.attempt.number) == (0, 3, 1)
+            shows_the_end(sim, job)
+
+    run_virtual(main())
+
+
+def test_how_far_training_came_is_known_from_another_worker_where_rank_0s_pod_is_gone() -> None:
+    async def main() -> None:
+        async with Simulation(seed=3) as sim:
+            await trains(sim)
+            sim.kill_operator()
+            await sim.until(lambda: len(ended(sim)) == 3, "all agents have ended", LONG_S)
+            leader = next(pod for pod in sim.cluster.pods(NAMESPACE) if pod["metadata"]["name"] == "digits-0")
+            await sim.cluster.delete_pod(NAMESPACE, "digits-0", leader["metadata"]["uid"])
+            await sim.until(lambda: len(sim.cluster.pods(NAMESPACE)) == 2, "the pod is gone")
+            sim.start_operator()
+            job = await sim.until_finished(within_s=10.0)
+            assert condition(job, "Complete").status == "True"
+            shows_the_end(sim, job)
 
     run_virtual(main())
 
@@ -71,6 +97,7 @@ def test_without_the_message_a_new_worker_has_to_find_the_end_record() -> None:
             job = await sim.until_finished()
             assert condition(job, "Complete").status == "True"
             assert job.status.failures.counted == 0 and job.status.next_slot > 3
+            shows_the_end(sim, job)
 
     run_virtual(main())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from trainjob.agent.storing.saving import Saving
 from trainjob.agent.wire.from_leader import Joined
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.work import STALL_S
-from trainjob_api import contract
+from trainjob_api import contract, last_word
 from trainjob_operator.agents.answers import Answer
 from trainjob_operator.cluster import Manifest
 
@@ -84,6 +84,8 @@ class PuppetAgent:
         self._told: dict[str, Any] = {}
         self.checked: int | None = None
         self.found_run: int | None = None
+        self.found_shown: Mapping[str, Any] = {}
+        self.shown: Mapping[str, Any] = {}
         self.lost_peers: set[int] = set()
         self.unreached_since = world.clock.monotonic()
         self.progress_at: tuple[int, float] = (-1, 0.0)
@@ -230,6 +232,7 @@ class PuppetAgent:
             hang=None,
             leader=self.leader,
             beginning=self.beginning,
+            shown=self.shown,
         )
         said: dict[str, Any] = {
             "namespace": self.namespace,
@@ -249,7 +252,7 @@ class PuppetAgent:
             "completed": self.completed,
             "checked": self.checked,
             "warning": self.warning,
-            **observed.of_attempt(seen, self.found_run),  # type: ignore[arg-type]
+            **observed.of_attempt(seen, self.found_run, self.found_shown),  # type: ignore[arg-type]
         }
         said["progress"] = self._progress(said["progress"])
         if self.leader is not None and not self.quiet:
@@ -374,6 +377,7 @@ class PuppetAgent:
         await finishing.settle(own, self.saving, STALL_S)
         found = await look(storage, self.job_uid, lambda text: None)
         self.found, self.checked, self.found_run = self.found or found.completed, attempt, found.run
+        self.found_shown = found.shown
         self.speak()
 
     async def _leave(self, exit_code: int, why: str) -> None:
@@ -474,7 +478,7 @@ class PuppetAgent:
     def joined_with(self, answer: Joined) -> None:
         if self.course.phase != course.ASKING:
             return
-        self.answer = answer
+        self.answer, self.shown = answer, last_word.shown_of(answer.shown)
         self.beginning.note(beginning.JOINED)
         self._trainers.check_choice(answer)
         self.carry_out(self.course.answered(answer.completed))
@@ -497,7 +501,8 @@ class PuppetAgent:
         first = self.index * self.processes
         self._overrule(contract.END_EARLY, message, [number - first for number in numbers])
 
-    def completed_now(self) -> None:
+    def completed_now(self, shown: Mapping[str, Any] | None) -> None:
+        self.shown = last_word.shown_of(shown)
         self.course.completed()
         self._trainers.check_end()
         self.speak()

@@ -142,7 +142,7 @@ class Storage:
             "note": choice.note.to_json(),
             "stored": list(choice.stored),
         }
-        return {"run": 1, "completed": self.ended is not None, "checkpoint": chosen}
+        return {"run": 1, **self._end(), "checkpoint": chosen}
 
     def share(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         if asked["checkpoint"] in self.retired:
@@ -175,7 +175,10 @@ class Storage:
         return {}
 
     def look(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"run": 1 if self.claimed else None, "completed": self.ended is not None}
+        return {"run": 1 if self.claimed else None, **self._end()}
+
+    def _end(self) -> dict[str, Any]:
+        return {"completed": self.ended is not None, "shown": (self.ended or {}).get("shown")}
 
 
 class Child:

@@ -8,6 +8,7 @@ any report, and checked like one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -73,9 +74,14 @@ def _merged(view: AgentView, left: AgentView) -> AgentView:
     for rank in left.ranks:
         if ranks.get(rank["rank"], {}).get("state") != contract.RANK_ENDED:
             ranks[rank["rank"]] = rank
+    told, lacks = (view, left) if view.completed else (left, view)  # what is told of a complete run is the newest
     return replace(
         view,
         quiet=True,
+        progress=told.progress or lacks.progress,
+        latest=told.latest or lacks.latest,
+        best=told.best or lacks.best,
+        checkpoint_count=told.checkpoint_count or lacks.checkpoint_count,
         joined=view.joined or left.joined,
         completed=view.completed or left.completed,
         run=left.run if view.run is None else view.run,
@@ -100,10 +106,11 @@ def _view(pod: PodView, word: LastWord, at: datetime) -> AgentView | None:
         "run": word.run,
         "ranks": [] if word.rank is None else [_rank(word)],
     }
-    try:
-        return read_report(document).view(at)
-    except BadReport:
-        return None
+    # What an agent of another version shows of its run may make no sense to this one; that it is complete does.
+    for shown in (last_word.shown_in(word.shown), {}):
+        with suppress(BadReport):
+            return read_report({**document, **shown}).view(at)
+    return None
 
 
 def _rank(word: LastWord) -> dict[str, Any]:

@@ -264,6 +264,7 @@ def name_pods(pods: list[str]) -> str:
 
 def complete(turn: Turn, message: str) -> None:
     """The job is done: nothing runs again."""
+    take_progress(turn, at_end=True)  # also where no attempt ran any more, and a look found the end record
     end_attempt(turn, contract.REASON_COMPLETED)
     _finish(turn, Outcome("Complete", contract.REASON_COMPLETED, message))
     turn.tell("Normal", contract.REASON_COMPLETED, message)

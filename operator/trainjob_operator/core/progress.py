@@ -55,9 +55,7 @@ def origin(turn: Turn, attempt: Attempt) -> dict[str, Any]:
 
 def take_progress(turn: Turn, *, at_end: bool = False) -> None:
     """Enter newer progress and checkpoints; at an attempt's end at once, else when the last entry is old enough."""
-    if turn.running is None:
-        return
-    leader = next((view for view in turn.words() if view.progress), None) or turn.leader_last_word
+    leader = _teller(turn)
     if leader is None:
         return
     old = turn.status.progress
@@ -72,6 +70,14 @@ def take_progress(turn: Turn, *, at_end: bool = False) -> None:
         return
     turn.change(progress=fresh.model_copy(update={"written_at": turn.now}), checkpoint=checkpoint)
     return
+
+
+def _teller(turn: Turn) -> AgentView | None:
+    """Who tells how far training is: of a complete run whoever knows it; before, the agent of rank 0 alone."""
+    complete = next((view for view in turn.complete_words() if view.progress), None)
+    if complete is not None or turn.running is None:
+        return complete
+    return next((view for view in turn.words() if view.progress), None) or turn.leader_last_word
 
 
 def has_progressed(status: TrainJobStatus, leader: AgentView | None = None) -> bool:
@@ -164,16 +170,17 @@ def _count(value: int | None) -> int | None:
 
 def checkpoints(old: CheckpointStatus, view: AgentView) -> CheckpointStatus:
     """`old`, with what rank 0's agent tells of checkpoints on storage."""
-    latest = _checkpoint(view.latest, view) or old.latest
-    best = _checkpoint(view.best, view) or old.best
+    latest = _checkpoint(view.latest, view, old.latest)
+    best = _checkpoint(view.best, view, old.best)
     return CheckpointStatus(
         latest=latest, best=best, count=_count(view.checkpoint_count) or 0 if view.latest else old.count
     )
 
 
-def _checkpoint(report: CheckpointReport | None, view: AgentView) -> CheckpointView | None:
-    if not report or not report.get("id"):
-        return None
+def _checkpoint(report: CheckpointReport | None, view: AgentView, old: CheckpointView | None) -> CheckpointView | None:
+    """The old one, if none is told, or if what is told of the same one is its id alone."""
+    if not report or not report.get("id") or (old is not None and report == {"id": old.id, "bytes": 0, "metrics": {}}):
+        return old
     uri = report.get("uri")
     # Where the moment is shown the agent's clock will do: a correction that drifts would change status each time.
     time = by_agent_clock(report.get("time"), type(view.clock_offset)())

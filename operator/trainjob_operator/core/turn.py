@@ -163,6 +163,15 @@ class Turn:
         """What the running attempt's members say of it, in index order; those left out that have said nothing."""
         return (view for slot in self.members() if (view := self.word(slot)) is not None)
 
+    def complete_words(self) -> list[AgentView]:
+        """What agents say, also of pods that are gone, who know that the run is complete."""
+        attempt = self.status.attempt
+        return [
+            v
+            for v in (*self.kids.agents.values(), *self.observed.parted.values())
+            if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)
+        ]
+
     def leader_word(self) -> AgentView | None:
         """The word of rank 0's agent, which alone tells of progress."""
         members = self.members()

@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "completion of another run counts",
-        FOLDER + "groups/agents.py",
+        FOLDER + "turn.py",
         "if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)",
         "if attempt is not None and v.completed",
         "tests/core/test_decide.py::test_completed_of_another_run_does_not",

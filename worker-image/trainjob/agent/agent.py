@@ -119,7 +119,7 @@ class Agent:
             "checked": work.checked,
             "warning": self._warning,
             "forks": work.site.starter.report() if work.site is not None else None,
-            **observed.of_attempt(work.attempt, work.found_run),
+            **observed.of_attempt(work.attempt, work.found_run, work.found_shown),
         }
         return cast(contract.AgentReport, report)
 

@@ -5,7 +5,7 @@ Called by `agent` for each report; what is of the agent itself it adds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from trainjob_api import contract, cut
 
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
 
 
-def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str, Any]:
-    """Fields of `contract.AgentReport`. `found_run`: as storage told it at a look; None: no look has found one."""
+def of_attempt(
+    attempt: Optional[Attempt], found_run: Optional[int], found_shown: Mapping[str, Any] = {}
+) -> Dict[str, Any]:
+    """Fields of `contract.AgentReport`. `found_run`: as storage told it at a look; None: no look has found one;
+    `found_shown`: what is shown of that run, if it is complete.
+    """
     if attempt is None:
         return {
             "attempt": 0,
@@ -28,6 +32,7 @@ def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str
             "resumed_from": None,
             "hang": None,
             **_of_leader(None),
+            **found_shown,
         }
     return {
         "attempt": attempt.number,
@@ -41,6 +46,7 @@ def of_attempt(attempt: Optional[Attempt], found_run: Optional[int]) -> Dict[str
         "resumed_from": attempt.resumed_from,
         "hang": attempt.hang,
         **_of_leader(attempt),
+        **(attempt.shown or found_shown),
     }
 
 

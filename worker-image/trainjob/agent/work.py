@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional
 
 from trainjob.agent.background import Background, OnFault, explain, within
 from trainjob.agent.boot_notes import BootNotes
@@ -78,6 +78,7 @@ class Work:
         """The code that a warm parent would import is on its way."""
         self.checked: Optional[int] = None
         self.found_run: Optional[int] = None
+        self.found_shown: Mapping[str, Any] = {}
 
     @property
     def port(self) -> int:
@@ -267,7 +268,7 @@ class Work:
         await finishing.settle(self.attempt, self.site.saving, STALL_S)
         found = await look(self.site.storage, self._config.job_uid, self._console.say)
         self._completed = self._completed or found.completed
-        self.checked, self.found_run = after, found.run
+        self.checked, self.found_run, self.found_shown = after, found.run, found.shown
         if found.trouble is not None:
             self._warn(found.trouble)
         self._changed(True)

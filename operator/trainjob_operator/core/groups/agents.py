@@ -32,12 +32,7 @@ class AgentGroup:
 
     def done(self, turn: Turn) -> Answer:
         """An agent has written or found the run's end record: done, even if the other pods are gone."""
-        attempt = turn.status.attempt
-        said = [
-            v
-            for v in (*turn.kids.agents.values(), *turn.observed.parted.values())
-            if attempt is not None and v.completed and (attempt.run is None or v.run is None or v.run == attempt.run)
-        ]
+        said = turn.complete_words()
         if not said:
             return None
         # The last progress and checkpoint are in the word of rank 0's agent, which another member's may overtake.

@@ -12,7 +12,7 @@ import asyncio
 import os
 import shutil
 from dataclasses import replace
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.agent.attempts import awaited, beginning, course, forking, witness
 from trainjob.agent.attempts.beginning import Beginning
@@ -35,8 +35,9 @@ from trainjob.agent.wire.from_member import FromMember, Join
 from trainjob.agent.wire.leader_link import Caller, LeaderLink
 from trainjob.agent.wire.packed import Held
 from trainjob.agent.wire.peers import PeerServer
-from trainjob_api import contract
+from trainjob_api import contract, last_word
 from trainjob_api.rank_messages import Begun
+from trainjob_api.typed import Object
 
 
 class Attempt:
@@ -74,6 +75,8 @@ class Attempt:
         """Since when rank 0's agent cannot be reached, by the loop's time."""
         self.run: Optional[int] = None
         self.resumed_from: Optional[str] = None
+        self.shown: Mapping[str, Any] = {}
+        """Of a complete run, as rank 0's agent had told it, or its end record tells it (`last_word.SHOWN`)."""
 
     @property
     def ranks(self) -> Sequence[Rank]:
@@ -290,7 +293,7 @@ class Attempt:
         if self._course.phase != course.ASKING:
             return
         self.beginning.note(beginning.JOINED)
-        self.run, chosen = answer.run, answer.resume.checkpoint
+        self.run, chosen, self.shown = answer.run, answer.resume.checkpoint, last_word.shown_of(answer.shown)
         self.resumed_from = None if chosen is None else chosen.id
         self._carry_out(self._course.answered(answer.completed), answer)
         self._site.changed(answer.completed)
@@ -303,8 +306,9 @@ class Attempt:
         """A rank of the attempt broke, and not because it lost another."""
         self._crew.broke(f"rank {number}", number)
 
-    def completed(self) -> None:
-        """The run's end record is there."""
+    def completed(self, shown: Optional[Object]) -> None:
+        """The run's end record is there; what is shown of the run."""
+        self.shown = last_word.shown_of(shown)
         self._course.completed()
         self._site.changed(True)
 

@@ -295,6 +295,7 @@ class Leader:
             settled.claim,
             Resume(chosen, self._notes.holders(self._requests, chosen), adopt),
             store.hosted,
+            settled.shown,
         )
         if not settled.completed:
             self._begin(answer)

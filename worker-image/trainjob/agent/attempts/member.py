@@ -29,6 +29,7 @@ from trainjob.agent.wire.pulse import Beat
 from trainjob.agent.wire.rank_calls import RankServer
 from trainjob_api import contract, rank_messages
 from trainjob_api.rank_messages import TO_RANK, Collective, Failed, Fetch, FromRank, Log, Paced, Reported, State, ToRank
+from trainjob_api.typed import Object
 
 TELL_S = 0.25
 """So long a rank's call may wait for those of the other ranks here before rank 0's agent is told of it."""
@@ -68,8 +69,8 @@ class Duties(Protocol):
     def broke(self, number: int) -> None:
         """A rank of the attempt broke, and not because it lost another."""
 
-    def completed(self) -> None:
-        """The run's end record is written."""
+    def completed(self, shown: Optional[Object]) -> None:
+        """The run's end record is written; what rank 0's agent shows of the run."""
 
 
 class Member:
@@ -111,7 +112,7 @@ class Member:
             from_leader.Unstored: lambda word: duties.unstored(word.message),
             from_leader.Needed: lambda word: duties.needed(word.ranks, word.message),
             from_leader.Broke: lambda word: duties.broke(word.rank),
-            from_leader.Completed: lambda word: duties.completed(),
+            from_leader.Completed: lambda word: duties.completed(word.shown),
             Beat: lambda word: None,  # the connection knows when it was heard
         }
 

@@ -15,6 +15,7 @@ from trainjob.agent.committing.commits import Commits
 from trainjob.agent.site import Site
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.wire.from_leader import Completed, Tell, Unstored
+from trainjob_api import last_word
 
 POLL_S = 0.2
 STORING_WORD_S = 10.0
@@ -103,17 +104,21 @@ class RunEnd:
             )
 
     async def _end(self) -> None:
-        progress, latest = self._collectives.progress, self._commits.latest
+        progress, commits = self._collectives.progress, self._commits
+        latest = commits.latest
         await self._flush_history()
+        kept = {"latest": latest, "best": commits.best, "checkpoint_count": commits.count}
+        shown = last_word.shown_of({"progress": progress, **kept})
         await self._commits.write_end(
             {
                 "attempt": self._collectives.attempt,
                 "position": progress["position"],
                 "metrics": progress["metrics"],
                 "checkpoint": latest and latest["id"],
+                "shown": shown,
             }
         )
-        self._tell(None, Completed())
+        self._tell(None, Completed(shown))
 
     async def _flush_history(self) -> None:
         try:

@@ -40,6 +40,8 @@ class StartPoint(NamedTuple):
     """{run, nonce} in the storage path, for workers on other hosts to see."""
     words: Tuple[str, ...] = ()
     """Why this one, and what people should know of it."""
+    shown: Optional[Mapping[str, Any]] = None
+    """Of a complete run (`last_word.SHOWN`)."""
 
 
 async def settle(site: Site, attempt: int, candidates: Candidates) -> StartPoint:
@@ -94,13 +96,16 @@ async def _probe(storage: StorageChild) -> None:
 
 
 def _settled(reply: Mapping[str, Any]) -> StartPoint:
-    chosen, words = reply["checkpoint"], (reply.get("why"), *(reply.get("warnings") or ()))
+    run, completed, chosen = int(reply["run"]), bool(reply["completed"]), reply["checkpoint"]
+    why = reply.get("why")
+    words = (why, *(reply.get("warnings") or ()))
     return StartPoint(
-        int(reply["run"]),
-        bool(reply["completed"]),
+        run,
+        completed,
         None if chosen is None else Chosen.of(chosen),
         reply.get("claim"),
         tuple(str(text) for text in words if text),
+        reply.get("shown"),
     )
 
 

@@ -8,7 +8,7 @@ the pod.
 from __future__ import annotations
 
 import os
-from typing import Optional
+from typing import Any, Dict, Iterator, Optional
 
 from trainjob_api import contract, last_word
 from trainjob_api.contract import AgentReport, RankReport
@@ -21,7 +21,7 @@ def farewell(report: AgentReport, code: int, why: str) -> str:
     """The line, from the last report of this agent; `why` it ends, where no rank of it is to blame."""
     run, attempt = report.get("run"), report.get("attempt", 0)
     if report.get("completed"):
-        return last_word.to_text(LastWord(True, run, attempt))
+        return last_word.of_complete(run, attempt, _shown(report))
     rank = _first_broken(report)
     if rank is None:
         return last_word.to_text(LastWord(False, run, attempt, code, text=why))
@@ -41,6 +41,29 @@ def farewell(report: AgentReport, code: int, why: str) -> str:
             text=error.get("message") or "",
         )
     )
+
+
+def _shown(report: AgentReport) -> Iterator[Dict[str, Any]]:
+    """What is known of the run: all, then less and less, as there is little room. What is shown of a checkpoint has no
+    metrics.
+    """
+    progress = dict(report.get("progress") or {})
+    found: Dict[str, Any] = {"progress": progress} if progress.get("time") else {}
+    for name in ("latest", "best"):
+        checkpoint: Any = report.get(name)
+        if checkpoint:
+            found[name] = {key: value for key, value in checkpoint.items() if key != "metrics"}
+    if found.get("latest"):
+        found["checkpoint_count"] = report.get("checkpoint_count", 0)
+    yield found
+    found.pop("best", None)
+    yield found
+    for name in ("metrics", "non_finite"):
+        progress.pop(name, None)
+    yield found
+    if found.get("latest"):
+        found["latest"] = {"id": found["latest"]["id"]}
+        yield found
 
 
 def of_fault(why: str) -> str:

@@ -87,6 +87,8 @@ class Joined(NamedTuple):
     resume: Resume
     hosted: bool = False
     """Torch's store is served at that address already, by a process beside rank 0."""
+    shown: Optional[Object] = None
+    """Of a complete run (`last_word.SHOWN`)."""
 
 
 class AskNote(NamedTuple):
@@ -226,6 +228,9 @@ class Broke(NamedTuple):
 
 class Completed(NamedTuple):
     """The run's end record is written."""
+
+    shown: Optional[Object] = None
+    """What rank 0's agent tells of the run (`last_word.SHOWN`), should nobody hear it any more."""
 
 
 FromLeader = Union[

@@ -71,12 +71,14 @@ def _settle(store: Store, fields: Fields, _progress: Progress) -> Fields:
         "warnings": list(settled.warnings),
         "why": settled.why,
         "claim": claim,
+        "shown": (runs.read_end(store, settled.run) or {}).get("shown") if settled.completed else None,
     }
 
 
 def _ended(store: Store, fields: Fields, _progress: Progress) -> Fields:
     run = runs.of_job(store, fields["job_uid"])
-    return {"run": run, "completed": run is not None and runs.ended(store, run)}
+    end = None if run is None else runs.read_end(store, run)
+    return {"run": run, "completed": end is not None, "shown": (end or {}).get("shown")}
 
 
 def _see(store: Store, fields: Fields, _progress: Progress) -> Fields:
