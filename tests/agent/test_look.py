@@ -81,6 +81,8 @@ for step in (1, 2, 3):
         for slot in slots:
             rig.wait(lambda number=slot: rig.report(number).get("completed"), "it finds the end record")
             assert {name: rig.report(slot)[name] for name in SHOWN} == shown
+    if how == "join":
+        assert "the job resumes from" not in rig.text(0) and "run 1 is complete: no rank is started" in rig.text(0)
 
 
 def test_without_storage_there_is_nothing_to_be_found() -> None:

@@ -79,11 +79,11 @@ def test_what_was_refused_at_the_first_start_is_refused_at_once_until_storage_ha
     assert "cannot begin yet" in str(store.warnings[0])
 
 
-def test_of_a_complete_run_it_is_known_what_is_shown() -> None:
+def test_of_a_complete_run_it_is_not_said_from_where_it_would_start() -> None:
     store = Store("", 0.0)
     why = "no checkpoint yet: attempt 2 starts from the beginning"
     store.settled = {**SETTLED, "completed": True, "why": why, "warnings": ["old"], "shown": {"checkpoint_count": 3}}
     found = store.settle(2)
-    assert found.words == (why, "old") and found.shown == {"checkpoint_count": 3}
+    assert found.words == ("run 1 is complete: no rank is started", "old") and found.shown == {"checkpoint_count": 3}
     store.settled = {**SETTLED, "why": why}
     assert (store.settle(2).words, store.settle(2).shown) == ((why,), None)

@@ -97,7 +97,7 @@ async def _probe(storage: StorageChild) -> None:
 
 def _settled(reply: Mapping[str, Any]) -> StartPoint:
     run, completed, chosen = int(reply["run"]), bool(reply["completed"]), reply["checkpoint"]
-    why = reply.get("why")
+    why = f"run {run} is complete: no rank is started" if completed else reply.get("why")
     words = (why, *(reply.get("warnings") or ()))
     return StartPoint(
         run,
