@@ -140,6 +140,7 @@ class Coordinator:
                 self._server is server
                 and self.reports.get(slot) is report
                 and report["acknowledged"] == self._word(slot)
+                and not report["last"]
                 and time.monotonic() < deadline
             ):
                 self.changed.wait(deadline - time.monotonic())

@@ -37,8 +37,8 @@ LONELY_S = 600.0
 """An agent that nobody answers, and that has nothing left to do for its attempt, ends then and gives its pod back."""
 LONELY_POLL_S = 5.0
 CLOSE_S = 2.0
-LAST_WORD_S = 0.2
-"""For the last report to leave; its answer would be a long poll."""
+LAST_WORD_S = 2.0
+"""For the last report, which the coordinator answers at once; one that is away is not waited for any longer."""
 
 
 class Agent:
