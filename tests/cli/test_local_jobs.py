@@ -20,6 +20,7 @@ from support.jobs import attempt as an_attempt
 from support.jobs import condition
 from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
+from trainjob.checkpoint.reading.runs import write_end
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.errors import AGAIN, with_command
@@ -828,22 +829,56 @@ def running(here: Shell, **status: Any) -> Record:
     return remember(here, pid=os.getpid(), born=lock.started(os.getpid()), outcome=None, ended=None, job=job)
 
 
-def test_of_a_killed_launcher_the_newest_checkpoint_says_how_far_and_how_long(here: Shell) -> None:
-    """Its workers stored it after the last that it wrote of the job."""
+def cut_off(here: Shell, told: dict[str, Any] | None = None, **given: Any) -> Record:
+    """Run 1, whose record its launcher wrote last at step 30: `1-1-5` at step 50 came after that. `told`: of its
+    status, beside.
+    """
     here.save("1-1-5")
     (manifest,) = Path(here.storage).glob("default/digits/checkpoints/1-1-5/.trainjob/manifest.json")
     stored = json.loads(manifest.read_text())["time"]
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stored - 60))
     attempt = {"number": 1, "run": 1, "cause": "Started", "worldSize": 1, "members": "0", "workers": 1}
     progress = {"position": 3, "step": 30, "totalSteps": 90, "lastReportTime": began}
-    status = {"attempt": {**attempt, "state": "Running", "startedAt": began}, "progress": progress}
-    remember(here, outcome=None, ended=None, started=stored - 70, job=document({"status": status}))
+    status = {"attempt": {**attempt, "state": "Running", "startedAt": began}, "progress": progress, **(told or {})}
+    job = document({"metadata": {"name": "digits"}, "status": status})
+    return remember(here, **{"outcome": None, "ended": None, "started": stored - 70, "job": job, **given})
+
+
+def test_of_a_killed_launcher_the_newest_checkpoint_says_how_far_and_how_long(here: Shell) -> None:
+    """Its workers stored it after the last that it wrote of the job."""
+    cut_off(here)
     assert here.tj("list").out.splitlines()[1].split()[:5] == ["digits", "Killed", "1", "50/90", "1-1-5"]
     assert here.tj("list").out.splitlines()[1].split()[-2] == "1m10s"
     shown = here.tj("status", "digits").out
     assert "checkpoint 1-1-5 at step 50, stored by the workers" in shown and "ETA" not in shown
     (row,) = [line for line in here.tj("history", "digits").out.splitlines() if line.startswith("1  ")]
     assert "1m00s" in row and "Killed" in row
+
+
+def test_a_job_that_its_workers_completed_after_its_launcher_was_killed_is_complete(here: Shell) -> None:
+    """`tj run` of that name begins it anew: what else told of it said that it resumes."""
+    cut_off(here)
+    assert "resumes from its newest checkpoint" in here.tj("status", "digits").out
+    write_end(here.job.store, 1, {})
+    cells = here.tj("list").out.splitlines()[1].split()
+    assert cells[:5] == ["digits", "Complete", "1", "50/90", "1-1-5"] and cells[-2] == "1m10s"
+    shown = here.tj("status", "digits").out
+    assert "digits   on this machine   Complete" in shown and "`tj model get digits -o DIR`" in shown
+    assert "resumes from" not in shown and "Killed" not in shown and "checkpoint 1-1-5 at step 50" in shown
+    said = here.tj("attach", "digits")
+    assert said.code == contract.CLI_OK and "digits completed in 1m10s" in said.err
+    (row,) = [line for line in here.tj("history", "digits").out.splitlines() if line.startswith("1  ")]
+    assert "1m00s" in row and "Complete" in row
+    assert here.tj("list", "--status", "complete", "-o", "name").out == "digits\n"
+    assert "it is Complete" in here.tj("stop", "digits").err
+
+
+def test_a_stopped_run_that_its_workers_completed_starts_again(here: Shell) -> None:
+    latest = {"checkpoint": {"latest": {"id": "1-1-5", "level": "Durable"}}}
+    cut_off(here, latest, outcome="Stopped", ended=time.time())
+    assert "resumes from its newest checkpoint" in here.tj("status", "digits").out
+    write_end(here.job.store, 1, {})
+    assert "`tj run train.py --name digits` starts it again" in here.tj("status", "digits").out
 
 
 def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainjob.checkpoint.reading.runs import write_end
+from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli.local.follow import Tail
 from trainjob.launch.local import lock
 from trainjob.launch.local.lock import JobLock
@@ -101,6 +103,57 @@ def test_a_launcher_that_ends_while_its_record_is_looked_at_was_not_killed(
     assert read.state == records.STOPPED
     another = replace(read, started=read.started - 1)
     assert another.state == records.KILLED, "what the newest start wrote is none of an earlier one's"
+
+
+COMPLETE = {"type": "Complete", "status": "True"}
+FAILED = {"type": "Failed", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([COMPLETE], "Complete"),
+        ([{"type": "Complete", "status": "False"}, FAILED], "Failed"),
+        ([{"type": "Failed", "status": "False"}], records.KILLED),
+        (["damaged", {"status": "True"}], records.KILLED),
+        ("damaged", records.KILLED),
+    ],
+)
+def test_a_job_that_was_over_when_its_launcher_was_killed_is_what_its_status_says(
+    tmp_path: Path, conditions: object, state: str
+) -> None:
+    one = record(tmp_path, job={"status": {"conditions": conditions}})
+    assert one.state == state and records.as_it_ended(one).outcome == state
+
+
+def test_a_run_that_its_workers_completed_is_complete_though_its_launcher_wrote_nothing_more(tmp_path: Path) -> None:
+    """Killed as they wrote that, or its state folder was full."""
+    one = record(tmp_path, run=2)
+    assert one.state == records.KILLED
+    write_end(open_store(str(one.folder)), 1, {})
+    assert one.state == records.KILLED, "another run's"
+    write_end(open_store(str(one.folder)), 2, {})
+    assert one.state == "Complete" and records.as_it_ended(one).outcome == "Complete"
+    assert record(tmp_path).state == records.KILLED, "nobody knows which run it was"
+    assert replace(one, outcome=records.STOPPED).state == records.STOPPED
+    with JobLock(str(one.folder)):
+        assert one.state == records.ENDING, "they store something still"
+
+
+def test_what_a_launcher_wrote_of_its_job_as_its_record_was_looked_at_counts(tmp_path: Path) -> None:
+    read = record(tmp_path)
+    records.write(replace(read, job={"status": {"conditions": [COMPLETE]}}))
+    assert read.state == "Complete"
+
+
+def test_a_bucket_is_not_asked_how_a_job_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be slow, or away, and `tj list` asks for every job."""
+    monkeypatch.chdir(tmp_path)
+    folder = "s3://bucket/runs/default/digits"
+    (tmp_path / folder / "runs").mkdir(parents=True)
+    (tmp_path / folder / "runs" / "1.end.json").touch()  # never taken for a path either
+    assert record(tmp_path, folder=folder, run=1).state == records.KILLED
+    assert record(tmp_path, folder=folder, run=1, job={"status": {"conditions": [FAILED]}}).state == "Failed"
 
 
 def test_a_relative_state_home_does_not_count() -> None:

@@ -59,7 +59,8 @@ def conclude(record: Record, *, shown: int | None = None) -> int:
     """Say how it ended, on standard error, and return the exit code. `shown`: as for `explain`."""
     job, state = find.job_of(record), record.state
     if state == "Complete" and job is not None:
-        lines, code = changes.completed(job, (record.ended or record.started) - record.started), CLI_OK
+        ended = record.ended or find.last_sign(record, job)
+        lines, code = changes.completed(job, None if ended is None else ended - record.started), CLI_OK
     elif state == "Failed" and job is not None:
         again = failure.Retry(
             command=listing.again(record),

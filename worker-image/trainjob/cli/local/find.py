@@ -122,10 +122,10 @@ def newest_checkpoint(record: Record, job: TrainJob | None) -> str | None:
 
 
 def stored_last(record: Record) -> Manifest | None:
-    """The newest checkpoint of a job that did not complete, where that is in a folder of this machine: its workers
-    stored what they held after the last word that its record has.
+    """The newest checkpoint of a job that did not complete, or of which nobody wrote that it did, where that is in a
+    folder of this machine: its workers stored what they held after the last word that its record has.
     """
-    if record.state not in GOES_ON or record.folder is None:
+    if (record.state not in GOES_ON and not _ended_unsaid(record)) or record.folder is None:
         return None
     if not os.path.isdir(record.folder):
         return None
@@ -146,8 +146,8 @@ def step_of(record: Record, job: TrainJob | None) -> int | None:
 
 
 def last_sign(record: Record, job: TrainJob | None) -> float | None:
-    """When a job whose launcher was killed is known to have trained last; nobody wrote when it ended."""
-    if record.state != records.KILLED:
+    """When a job of which nobody wrote when it ended is known to have trained last: its launcher was killed."""
+    if not _ended_unsaid(record):
         return None
     reported, stored = None if job is None else job.status.progress.last_report_time, stored_last(record)
     known = [
@@ -155,6 +155,11 @@ def last_sign(record: Record, job: TrainJob | None) -> float | None:
         *([] if stored is None else [stored.note.time]),
     ]
     return max((at for at in known if at >= record.started), default=None)
+
+
+def _ended_unsaid(record: Record) -> bool:
+    """Whether it is over, and its launcher did not come to write that."""
+    return record.ended is None and record.state in (records.KILLED, "Complete", "Failed")
 
 
 def _is_anothers(record: Record, run: int) -> bool:
@@ -199,6 +204,8 @@ def next_start(record: Record, job: TrainJob | None) -> Start | None:
     """Of the newest run, where it did not complete; None: it starts from the beginning. As storage has it where that is
     a folder of this machine, else as far as the record tells.
     """
+    if record.is_stored_as_complete:  # its launcher was told to stop, or killed, as that was written
+        return None
     status = None if job is None else job.status
     if status is not None and (told := status.checkpoint.latest) is not None:
         return Start(told.id, told.step, earlier=False)
@@ -218,7 +225,7 @@ def stands(record: Record, job: TrainJob | None) -> Start | None:
     """Of the newest run: what there is of its training now that it is over, its own or from before."""
     if record.state in GOES_ON:
         return next_start(record, job)
-    return _began_with(record, job) if record.state == "Complete" and not saved(job) else None
+    return _began_with(record, job) if record.state == "Complete" and not saved(record, job) else None
 
 
 def _began_with(record: Record, job: TrainJob | None) -> Start | None:
@@ -245,6 +252,6 @@ def continuing(start: Start | None) -> str:
     return f"resumes from checkpoint {start.id}" if start.earlier else "resumes from its newest checkpoint"
 
 
-def saved(job: TrainJob | None) -> bool:
-    """Whether it has a checkpoint, as far as its record tells."""
-    return job is not None and job.status.checkpoint.latest is not None
+def saved(record: Record, job: TrainJob | None) -> bool:
+    """Whether it has a checkpoint, as far as this machine knows."""
+    return newest_checkpoint(record, job) is not None

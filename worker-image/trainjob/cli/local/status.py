@@ -182,7 +182,7 @@ def advice(record: Record, job: TrainJob | None, state: str, start: find.Start |
     if state == "Complete":
         if find.is_gone(record):
             return [f"next: `{again}` starts it again, `tj rm {name}` forgets it"]
-        if not find.saved(job) and start is None:
+        if not find.saved(record, job) and start is None:
             return [f"next: `tj history {name}` has its metrics, `{again}` starts it again"]
         said = f"next: `tj model get {name} -o DIR` brings its model, `tj history {name}` has its metrics"
         became_nan = job is not None and job.status.progress.non_finite is not None

@@ -1,7 +1,8 @@
 """The records themselves: `$XDG_STATE_HOME/trainjob/jobs/<id>/job.json`, each written whole and by its launcher alone.
 
 The id is made of the job's folder on storage, so that a name that stores in two places is two jobs. Whether a job runs
-is never read from a record: the name's lock says so. Called by the launcher and by the command line.
+is never read from a record: the name's lock says so. How it ended is, where its launcher wrote that; else its last
+status and its folder tell. Called by the launcher and by the command line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainjob.checkpoint.records import layout
 from trainjob.launch.job import is_s3
 from trainjob.launch.local import lock
 
@@ -49,7 +51,7 @@ class Record:
     """Seconds since the epoch, as the next one."""
     ended: float | None = None
     outcome: str | None = None
-    """Complete | Failed | Stopped, of an earlier run also Killed; None: it runs, or nobody lived to say."""
+    """Complete | Failed | Stopped, of an earlier run also Killed; None: it runs, or its launcher could not say."""
     output: str = ""
     """The folder of what its ranks wrote."""
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -76,15 +78,35 @@ class Record:
         """Running, Ending, Complete, Failed, Stopped or Killed (its launcher vanished; its checkpoints count)."""
         if self.outcome is not None:
             return self.outcome
-        works = None if self.folder is None else lock.held(self.folder)
-        if works is not False and self.lives:
+        works = self.folder is not None and lock.held(self.folder)
+        if self.lives and (works or self.folder is None):
             return RUNNING
-        return self._outcome_since() or (ENDING if works else KILLED)
+        last = self._since()
+        return last.outcome or (ENDING if works else last.end_without_word or KILLED)
 
-    def _outcome_since(self) -> str | None:
-        """What its launcher has written since this was read, before it let go of the lock."""
+    def _since(self) -> Record:
+        """As its launcher has written it since this was read, before it let go of the lock."""
         newest = read(os.path.join(folder_of(self.id), FILE))
-        return newest.outcome if isinstance(newest, Record) and newest.started == self.started else None
+        return newest if isinstance(newest, Record) and newest.started == self.started else self
+
+    @property
+    def end_without_word(self) -> str | None:
+        """Complete or Failed, of a job that came to its end when its launcher could not write an outcome any more."""
+        status = self.job.get("status")
+        told = status.get("conditions") if isinstance(status, dict) else None
+        for each in told if isinstance(told, list) else ():
+            if isinstance(each, dict) and each.get("type") in ("Complete", "Failed") and each.get("status") == "True":
+                return str(each["type"])
+        return "Complete" if self.is_stored_as_complete else None
+
+    @property
+    def is_stored_as_complete(self) -> bool:
+        """Whether the workers wrote into its folder that this run completed. Not asked of a bucket, which may be slow
+        or away: `tj list` asks for many jobs.
+        """
+        if self.folder is None or is_s3(self.folder) or self.number is None:
+            return False
+        return os.path.exists(os.path.join(self.folder, layout.end_key(self.number)))
 
     @property
     def shown_state(self) -> str:
@@ -129,7 +151,7 @@ def folder_of(id_: str) -> str:
 
 def as_it_ended(record: Record) -> Record:
     """Of a run whose launcher is gone, which the name's lock tells no more once another run has it."""
-    return record if record.outcome is not None else replace(record, outcome=KILLED)
+    return record if record.outcome is not None else replace(record, outcome=record.end_without_word or KILLED)
 
 
 def write(record: Record) -> None:
