@@ -5,16 +5,21 @@ from __future__ import annotations
 import queue
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.launchers import WAITS, local_launcher
 from support.patience import HANG_S
 from support.scenario import wait_until
 from support.trainjobs import document
 from trainjob.checkpoint.records import layout
+from trainjob.launch.local import lock
+from trainjob.launch.local.lock import JobLock, JobRunning
 from trainjob.launch.local.registry import output, presence, records
 from trainjob.launch.local.registry.recorder import WRITE_EVERY_S, Recorder
+from trainjob_api import defaults
 from trainjob_api.v1alpha1 import TrainJob
 
 
@@ -103,3 +108,29 @@ def test_a_storage_folder_that_goes_is_told_when_it_is_noticed_and_at_the_end(
     assert len(last) == 1 and "only what was saved since is in it" in last[0] and "mount the volume" in last[0]
     pieces = output.of_run(recorder.record.output, recorder.record.started)
     assert [list(output.lines(each)) for each in pieces] == [["r00 | at last"]]
+
+
+def test_a_run_beside_one_whose_lock_it_cannot_see_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service has a /tmp of its own: two trained in one folder, and the first one's last word replaced the other's
+    record.
+    """
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    job = TrainJob.model_validate(document({"spec.checkpoint.storage": str(tmp_path / "store")}))
+    folder = str(defaults.job_storage(job))
+    (tmp_path / "own").mkdir()
+    launcher, _ = local_launcher(folder, WAITS, at=str(tmp_path / "own"))
+    first = Recorder(job, lambda text: None, lambda text: None).record
+    record = replace(first, pid=launcher.pid, born=lock.started(launcher.pid))
+    records.write(record)
+    records.ask_to_stop(record)
+    try:
+        with JobLock(folder), pytest.raises(JobRunning, match=rf"launcher pid {launcher.pid}\)"):
+            Recorder(job, lambda text: None, lambda text: None)
+        assert records.find_all()[0] == [record] and records.is_asked_to_stop(record.id)
+    finally:
+        launcher.communicate()
+    with JobLock(folder):
+        second = Recorder(job, lambda text: None, lambda text: None).record
+        assert records.find_all()[0] == [second] and not records.is_asked_to_stop(record.id)
+        # As in a notebook whose state folder was full at the end of the first.
+        Recorder(job, lambda text: None, lambda text: None)

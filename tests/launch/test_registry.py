@@ -156,6 +156,18 @@ def test_a_bucket_is_not_asked_how_a_job_ended(tmp_path: Path, monkeypatch: pyte
     assert record(tmp_path, folder=folder, run=1, job={"status": {"conditions": [FAILED]}}).state == "Failed"
 
 
+def test_a_launcher_whose_lock_only_it_can_see_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service with a /tmp of its own. One that let go of it has ended its job, though it lives."""
+    one = record(tmp_path, pid=os.getpid(), born=lock.started(os.getpid()))
+    (tmp_path / "own").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "FOLDER", str(tmp_path / "own"))
+        held = JobLock(str(one.folder))
+    assert not lock.held(str(one.folder)) and one.state == records.RUNNING
+    held.release()
+    assert one.state == records.KILLED
+
+
 def test_a_relative_state_home_does_not_count() -> None:
     assert records.state_folder({"XDG_STATE_HOME": "here"}) == os.path.expanduser("~/.local/state/trainjob")
 

@@ -23,7 +23,7 @@ from support.faults import Fault, Faults, What, points
 from support.faults.hand import Hand, Reach
 from support.patience import HANG_S
 from trainjob.launch import job as jobs
-from trainjob.launch.local import drive
+from trainjob.launch.local import drive, lock
 from trainjob.launch.local.backend import LocalEvent, LocalOptions, LocalOutcome, run_job
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob, TrainJobStatus
@@ -206,7 +206,8 @@ def left_behind(root: Path) -> list[str]:
     """Whatever a job that ended should have taken away: processes, private folders, locks."""
     temporary = Path(tempfile.gettempdir())
     files = [str(path) for pattern in ("trainjob-*", "tj-*") for path in temporary.glob(pattern)]
-    return [*processes_of(root), *files]
+    locks = [lock.lock_path(str(folder)) for folder in root.glob("*/default/*")]
+    return [*processes_of(root), *files, *filter(os.path.exists, locks)]
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = HANG_S) -> None:

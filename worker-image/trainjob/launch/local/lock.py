@@ -18,12 +18,22 @@ from types import TracebackType
 
 from trainjob.launch.errors import LaunchError
 
+FOLDER = "/tmp"
+"""Of the lock files: this machine's, and the same in every shell. TMPDIR is not, and flock is not reliable on network
+storage, on which the job's folder and the user's home may be.
+"""
 WAIT_S = 60.0
 _POLL_S = 0.1
 
 
 class JobRunning(LaunchError):
     """Another launcher runs a job in that folder."""
+
+    def __init__(self, folder: str, pid: int) -> None:
+        super().__init__(
+            f"a job that stores in {folder} is running already (launcher pid {pid}): wait for it, stop it, or give "
+            "this job another name"
+        )
 
 
 class JobLock:
@@ -35,8 +45,9 @@ class JobLock:
         """
         self.path = lock_path(folder)
         self._descriptor = self._take(folder, wait_s, on_wait)
-        os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()} {started(os.getpid())}".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: others are not told who has it
+            os.truncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()} {started(os.getpid())}".encode(), 0)
 
     @property
     def descriptor(self) -> int:
@@ -56,7 +67,7 @@ class JobLock:
         deadline = time.monotonic() + wait_s
         told = False
         while True:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = self._open()
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_current(descriptor, self.path):
@@ -65,10 +76,7 @@ class JobLock:
                 owner = _owner(descriptor)
                 if owner:
                     os.close(descriptor)
-                    raise JobRunning(
-                        f"a job that stores in {folder} is running already (launcher pid {owner}): wait for it, stop "
-                        "it, or give this job another name"
-                    ) from None
+                    raise JobRunning(folder, owner) from None
                 if on_wait and not told:
                     told = True
                     on_wait(
@@ -83,6 +91,15 @@ class JobLock:
                 )
             time.sleep(_POLL_S)
 
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise LaunchError(
+                f"the job's lock {self.path} cannot be made ({error.strerror or error}): free some space in "
+                f"{os.path.dirname(self.path)}, or remove what is in its place"
+            ) from error
+
     def __enter__(self) -> JobLock:
         return self
 
@@ -93,9 +110,11 @@ class JobLock:
 
 
 def lock_path(folder: str) -> str:
-    """The lock file of a job's folder: in the temporary directory, because flock is not reliable on network storage."""
-    digest = hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:16]
-    return os.path.join(tempfile.gettempdir(), f"trainjob-{os.getuid()}-{digest}.lock")
+    """The lock file of a job's folder, which may be one in a bucket."""
+    place = folder if "://" in folder else os.path.realpath(folder)
+    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+    above = FOLDER if os.access(FOLDER, os.W_OK | os.X_OK) else tempfile.gettempdir()
+    return os.path.join(above, f"trainjob-{os.getuid()}-{digest}.lock")
 
 
 def held(folder: str) -> bool:
@@ -112,6 +131,19 @@ def held(folder: str) -> bool:
         return True
     finally:
         os.close(descriptor)
+    return False
+
+
+def holds(pid: int, folder: str) -> bool:
+    """Whether that process has the job's lock, wherever its file is: a service or a batch job may have a `/tmp` of its
+    own, and old files in one are cleared away. Linux alone.
+    """
+    name, descriptors = os.path.basename(lock_path(folder)), f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for each in os.listdir(descriptors):
+            with contextlib.suppress(OSError):  # it was closed just now
+                if os.path.basename(os.readlink(f"{descriptors}/{each}").removesuffix(" (deleted)")) == name:
+                    return True
     return False
 
 
@@ -142,9 +174,19 @@ def started(pid: int) -> str:
     """When the kernel started this process, so that a pid that was used again is told apart; empty for one that is
     gone or a zombie.
     """
+    fields = _stat(pid)
+    return "" if not fields or fields[0] == b"Z" else fields[19].decode()
+
+
+def is_halted(pid: int) -> bool:
+    """Whether a signal has stopped this process, as Ctrl-Z does: it does nothing until it is continued."""
+    return _stat(pid)[:1] == [b"T"]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What the kernel says of a process, from its state on; empty for one that is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] == b"Z" else fields[19].decode()
+        return []

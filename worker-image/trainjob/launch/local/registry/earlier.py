@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from trainjob.launch.local import lock
 from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
 
@@ -19,12 +20,14 @@ KEPT = 20
 
 
 def keep(id_: str) -> None:
-    """Before the record of a new run takes the place of the last one's. Its launcher is gone: the caller has the lock.
-    Raises OSError.
+    """Before the record of a new run takes the place of the last one's. The caller has the lock. Raises OSError;
+    JobRunning where the last run's launcher is there and has a lock that the caller cannot see.
     """
     last = records.read(os.path.join(records.folder_of(id_), records.FILE))
     if not isinstance(last, Record):
         return
+    if last.outcome is None and last.folder is not None and last.pid != os.getpid() and last.has_lock:
+        raise lock.JobRunning(last.folder, last.pid)
     folder = os.path.join(records.folder_of(id_), FOLDER)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     records.write_to(_path(last), records.as_it_ended(last))

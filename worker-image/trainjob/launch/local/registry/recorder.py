@@ -60,8 +60,8 @@ class Recorder:
         self._presence: Presence | None = None
         self._moved = False
         """The folder of storage went, and output with it."""
-        records.take_back_stop(self.record.id)
         self._keep_earlier()
+        records.take_back_stop(self.record.id)
         self._write()
         self._keeper = Keeper(output, self.record.started)
         self._attempt = 0

@@ -79,7 +79,7 @@ class Record:
         if self.outcome is not None:
             return self.outcome
         works = self.folder is not None and lock.held(self.folder)
-        if self.lives and (works or self.folder is None):
+        if self.lives if works or self.folder is None else self.has_lock:
             return RUNNING
         last = self._since()
         return last.outcome or (ENDING if works else last.end_without_word or KILLED)
@@ -117,6 +117,11 @@ class Record:
         if (self.job.get("spec") or {}).get("suspend") or is_asked_to_stop(self.id):
             return STOPPING
         return RESTARTING if (self.job.get("status") or {}).get("phase") == RESTARTING else state
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether the launcher that wrote this has the name's lock, also where only it can see the file."""
+        return self.folder is not None and self.lives and lock.holds(self.pid, self.folder)
 
     @property
     def lives(self) -> bool:
