@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -18,18 +19,19 @@ from support.checkpoint import Job
 from support.checkpoint_cli import Shell
 from support.jobs import attempt as an_attempt
 from support.jobs import condition
+from support.launchers import WAITS, local_launcher
 from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
 from trainjob.checkpoint.reading.runs import write_end
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli import run as runs
 from trainjob.cli.errors import AGAIN, with_command
-from trainjob.cli.local import before
+from trainjob.cli.local import before, stop
 from trainjob.cli.main import main
 from trainjob.cli.parser import build
 from trainjob.launch import job as jobs
 from trainjob.launch.errors import LaunchError
-from trainjob.launch.local import lock
+from trainjob.launch.local import drive, lock
 from trainjob.launch.local.lock import JobLock
 from trainjob.launch.local.registry import earlier, records
 from trainjob.launch.local.registry.output import Keeper
@@ -879,6 +881,27 @@ def test_a_stopped_run_that_its_workers_completed_starts_again(here: Shell) -> N
     assert "resumes from its newest checkpoint" in here.tj("status", "digits").out
     write_end(here.job.store, 1, {})
     assert "`tj run train.py --name digits` starts it again" in here.tj("status", "digits").out
+
+
+def test_a_stop_of_a_launcher_that_ctrl_z_has_stopped_says_so_and_keeps_to_its_limit(
+    here: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = here.folder / "store" / "default" / "digits"
+    launcher, _ = local_launcher(str(folder), WAITS)
+    record = remember(here, pid=launcher.pid, born=lock.started(launcher.pid), outcome=None, ended=None)
+    launcher.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, launcher.pid, os.WSTOPPED)
+    monkeypatch.setattr(stop, "SAID_AFTER_S", 0.0)
+    monkeypatch.setattr(drive, "LONGEST_STOP_S", 0.0)
+    try:
+        said = here.tj("stop", "digits")
+        assert said.code == contract.CLI_TIMEOUT and records.is_asked_to_stop(record.id)
+        first, *_ = said.err.splitlines()
+        assert f"its launcher (pid {launcher.pid}) was stopped by a signal, as by Ctrl-Z" in first
+        assert "60 s" not in said.err and said.err.count(f"kill -CONT {launcher.pid}") == 2
+    finally:
+        launcher.send_signal(signal.SIGCONT)
+        launcher.communicate()
 
 
 def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:

@@ -8,6 +8,7 @@ import time
 
 from trainjob.cli.errors import CommandError, for_each
 from trainjob.cli.local import find
+from trainjob.launch.local import lock
 from trainjob.launch.local.kept import keeper
 from trainjob.launch.local.registry import records
 from trainjob.screen import changes
@@ -42,31 +43,61 @@ def _stop(record: records.Record, timeout_s: float | None) -> int:
             next_step=f"send its launcher a signal: kill -INT {record.pid}",
             code=CLI_ERROR,
         ) from None
-    began = time.monotonic()
-    deadline, said = None if timeout_s is None else began + timeout_s, False
+    began, said = time.monotonic(), False
     while (state := find.named(record.name, _storage(record)).state) in (records.RUNNING, records.ENDING):
-        if not said and time.monotonic() - began >= SAID_AFTER_S:
+        waited = time.monotonic() - began
+        if not said and waited >= SAID_AFTER_S:
             said = True
             print(*(f"tj  | {line}" for line in awaited(record)), sep="\n", file=sys.stderr, flush=True)
-        if deadline is not None and time.monotonic() > deadline:
-            raise CommandError(
-                f"{record.name} still stores what it holds after {timeout_s:.0f} s",
-                next_step=f"wait, or kill it without: kill -KILL {record.pid}",
-                code=CLI_TIMEOUT,
-            )
+        if (limit := _limit(record, timeout_s)) is not None and waited > limit:
+            raise _too_long(record, limit)
         time.sleep(POLL_S)
     print(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}", file=sys.stderr)
     return CLI_OK
 
 
-def awaited(record: records.Record) -> list[str]:
-    """What a stop waits for, and how long at most."""
+def _limit(record: records.Record, timeout_s: float | None) -> float | None:
+    """After how many seconds the wait is given up. A launcher that a signal has stopped may be so for days."""
+    return timeout_s if timeout_s is not None or not _is_halted(record) else _longest_s()
+
+
+def _too_long(record: records.Record, waited_s: float) -> CommandError:
+    if _is_halted(record):
+        return CommandError(
+            f"{record.name} still runs after {waited_s:.0f} s: its launcher (pid {record.pid}) was stopped by a "
+            "signal, as by Ctrl-Z, and ends the job once it is continued",
+            next_step=f"`fg` in its terminal, or kill -CONT {record.pid}",
+            code=CLI_TIMEOUT,
+        )
+    return CommandError(
+        f"{record.name} still stores what it holds after {waited_s:.0f} s",
+        next_step=f"wait, or kill it without: kill -KILL {record.pid}",
+        code=CLI_TIMEOUT,
+    )
+
+
+def _is_halted(record: records.Record) -> bool:
+    """Whether its launcher is there, and cannot hear."""
+    return record.lives and lock.is_halted(record.pid)
+
+
+def _longest_s() -> float:
     from trainjob.launch.local.drive import LONGEST_STOP_S  # here: a stop that is quick need not wait for it
 
+    return LONGEST_STOP_S
+
+
+def awaited(record: records.Record) -> list[str]:
+    """What a stop waits for, and how long at most."""
+    if _is_halted(record):
+        return [
+            f"{record.name}: its launcher (pid {record.pid}) was stopped by a signal, as by Ctrl-Z; it ends the job "
+            f"once it is continued: `fg` in its terminal, or kill -CONT {record.pid}"
+        ]
     job = find.job_of(record)
     left = None if job is None else changes.unstored(job.status)
     lines = [
-        f"{record.name}: its ranks end, and what they saved is stored; that takes {LONGEST_STOP_S:.0f} s at most, and "
+        f"{record.name}: its ranks end, and what they saved is stored; that takes {_longest_s():.0f} s at most, and "
         "is given up once storage has taken nothing for 30 s"
     ]
     return lines if left is None else [*lines, f"storage does not take it: {left.message}"]
