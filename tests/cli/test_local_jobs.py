@@ -869,6 +869,7 @@ def test_a_job_that_its_workers_completed_after_its_launcher_was_killed_is_compl
     assert "resumes from" not in shown and "Killed" not in shown and "checkpoint 1-1-5 at step 50" in shown
     said = here.tj("attach", "digits")
     assert said.code == contract.CLI_OK and "digits completed in 1m10s" in said.err
+    assert said.err.splitlines()[1] == "  checkpoint 1-1-5 is saved", "and not that none ever was"
     (row,) = [line for line in here.tj("history", "digits").out.splitlines() if line.startswith("1  ")]
     assert "1m00s" in row and "Complete" in row
     assert here.tj("list", "--status", "complete", "-o", "name").out == "digits\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.checkpoint.reading.runs import write_end
+from trainjob.checkpoint.reading.runs import claim, write_end
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.cli.local.follow import Tail
 from trainjob.launch.local import lock
@@ -138,6 +138,25 @@ def test_a_run_that_its_workers_completed_is_complete_though_its_launcher_wrote_
     assert replace(one, outcome=records.STOPPED).state == records.STOPPED
     with JobLock(str(one.folder)):
         assert one.state == records.ENDING, "they store something still"
+
+
+def test_a_run_whose_number_came_after_its_launchers_last_word_is_the_one_that_its_job_claimed(tmp_path: Path) -> None:
+    """A job that is done within a second of its start."""
+    one = record(tmp_path, job={"metadata": {"uid": "uid-1"}})
+    store = open_store(str(one.folder))
+    assert (one.number, one.state) == (None, records.KILLED)
+    write_end(store, claim(store, "uid-0", "auto", []).run, {})
+    assert (one.number, one.state) == (None, records.KILLED), "another job's"
+    claim(store, "uid-1", "auto", [])
+    assert (one.number, one.state) == (2, records.KILLED)
+    write_end(store, 2, {})
+    assert one.state == "Complete"
+    kept = records.as_it_ended(one)
+    claim(store, "uid-2", "auto", [])
+    assert (kept.number, kept.state) == (2, "Complete"), "also once another run is the newest"
+    (tmp_path / "store/default/digits/runs/3.json").chmod(0o600)
+    (tmp_path / "store/default/digits/runs/3.json").write_text("damaged")
+    assert one.number is None
 
 
 def test_what_a_launcher_wrote_of_its_job_as_its_record_was_looked_at_counts(tmp_path: Path) -> None:

@@ -61,6 +61,9 @@ def conclude(record: Record, *, shown: int | None = None) -> int:
     if state == "Complete" and job is not None:
         ended = record.ended or find.last_sign(record, job)
         lines, code = changes.completed(job, None if ended is None else ended - record.started), CLI_OK
+        if find.ended_unsaid(record):  # what its record has is from before
+            newest = find.newest_checkpoint(record, job)
+            lines = [lines[0], *([] if newest is None else [f"  checkpoint {newest} is saved"])]
     elif state == "Failed" and job is not None:
         again = failure.Retry(
             command=listing.again(record),

@@ -125,7 +125,7 @@ def stored_last(record: Record) -> Manifest | None:
     """The newest checkpoint of a job that did not complete, or of which nobody wrote that it did, where that is in a
     folder of this machine: its workers stored what they held after the last word that its record has.
     """
-    if (record.state not in GOES_ON and not _ended_unsaid(record)) or record.folder is None:
+    if (record.state not in GOES_ON and not ended_unsaid(record)) or record.folder is None:
         return None
     if not os.path.isdir(record.folder):
         return None
@@ -134,6 +134,11 @@ def stored_last(record: Record) -> Manifest | None:
     except StoreError:
         return None
     return stored[-1] if stored and not _is_anothers(record, stored[-1].id.run) else None
+
+
+def ended_unsaid(record: Record) -> bool:
+    """Whether it is over, and its launcher did not come to write that."""
+    return record.ended is None and record.state in (records.KILLED, "Complete", "Failed")
 
 
 def step_of(record: Record, job: TrainJob | None) -> int | None:
@@ -147,7 +152,7 @@ def step_of(record: Record, job: TrainJob | None) -> int | None:
 
 def last_sign(record: Record, job: TrainJob | None) -> float | None:
     """When a job of which nobody wrote when it ended is known to have trained last: its launcher was killed."""
-    if not _ended_unsaid(record):
+    if not ended_unsaid(record):
         return None
     reported, stored = None if job is None else job.status.progress.last_report_time, stored_last(record)
     known = [
@@ -155,11 +160,6 @@ def last_sign(record: Record, job: TrainJob | None) -> float | None:
         *([] if stored is None else [stored.note.time]),
     ]
     return max((at for at in known if at >= record.started), default=None)
-
-
-def _ended_unsaid(record: Record) -> bool:
-    """Whether it is over, and its launcher did not come to write that."""
-    return record.ended is None and record.state in (records.KILLED, "Complete", "Failed")
 
 
 def _is_anothers(record: Record, run: int) -> bool:

@@ -90,7 +90,7 @@ def _attempts(record: Record, job: TrainJob, *, with_parts: bool) -> list[str]:
     state = record.state
     last = attempts.RUNS if state == records.RUNNING else state
     now = time.time()
-    sign, killed = find.last_sign(record, job), state == records.KILLED
+    sign, killed = find.last_sign(record, job), find.ended_unsaid(record)
     told = attempts.lines(job.status, now, last=last, here=True, width=table.width(), until=sign)
     running = now if state == records.RUNNING else None
     more = (

@@ -57,7 +57,7 @@ def _show(newest: Record, record: Record) -> None:
         phase = None if word in (records.RUNNING, job.status.phase) else word
         moment = Moment(now=now, started=now - took, ascii_only=not unicode, asked=True, phase=phase)
         running = now if state == records.RUNNING else None
-        goodput = clock.goodput(job.status, running, killed=state == records.KILLED)
+        goodput = clock.goodput(job.status, running, killed=find.ended_unsaid(record))
         shown = _as_stored(job, find.step_of(record, job)) if at_the_end else job
         lines = (*panel(shown, pace.Pace.told(job.status), moment), *goodput, *clock.forks(job.status))
         print(*(f"  {line}" for line in lines), sep="\n")

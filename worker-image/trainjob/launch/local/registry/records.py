@@ -68,10 +68,27 @@ class Record:
 
     @property
     def number(self) -> int | None:
-        """The run's, as far as it is known."""
+        """The run's, as far as it is known; where the record was written last before that, as its folder has it."""
         attempt = (self.job.get("status") or {}).get("attempt") or {}
         told = attempt.get("run") if self.run is None else self.run
-        return told if isinstance(told, int) else None
+        return told if isinstance(told, int) else self._claimed() if self.outcome is None else None
+
+    def _claimed(self) -> int | None:
+        """The newest run of its folder, if it is this job's."""
+        from trainjob.checkpoint.errors import StoreError  # here: hardly a record needs it
+        from trainjob.checkpoint.reading import runs
+        from trainjob.checkpoint.stores.opening import open_store
+
+        uid = (self.job.get("metadata") or {}).get("uid")
+        if uid is None or self.folder is None or is_s3(self.folder):
+            return None
+        try:
+            store = open_store(self.folder)
+            newest = max(runs.numbers(store), default=None)
+            claim = None if newest is None else runs.read_claim(store, newest)
+        except StoreError:
+            return None
+        return newest if claim is not None and claim.job_uid == uid else None
 
     @property
     def state(self) -> str:
@@ -156,7 +173,9 @@ def folder_of(id_: str) -> str:
 
 def as_it_ended(record: Record) -> Record:
     """Of a run whose launcher is gone, which the name's lock tells no more once another run has it."""
-    return record if record.outcome is not None else replace(record, outcome=record.end_without_word or KILLED)
+    if record.outcome is not None:
+        return record
+    return replace(record, run=record.number, outcome=record.end_without_word or KILLED)
 
 
 def write(record: Record) -> None:
