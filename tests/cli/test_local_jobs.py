@@ -905,6 +905,19 @@ def test_a_stop_of_a_launcher_that_ctrl_z_has_stopped_says_so_and_keeps_to_its_l
         launcher.communicate()
 
 
+def test_what_follows_a_stop_finds_the_name_free(here: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the job ended is written before its launcher has put all away."""
+    launcher, _ = local_launcher(str(here.folder / "store" / "default" / "digits"), WAITS)
+    own = {"pid": launcher.pid, "born": lock.started(launcher.pid)}
+    record = remember(here, **own, outcome=None, ended=None)
+    comes = [
+        lambda: remember(here, **own, started=record.started, outcome="Stopped", ended=time.time()),
+        launcher.communicate,
+    ]
+    monkeypatch.setattr(time, "sleep", lambda seconds: comes.pop(0)())
+    assert here.tj("stop", "digits").code == contract.CLI_OK and comes == []
+
+
 def test_what_a_running_job_waits_for_is_said_with_since_when(here: Shell) -> None:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 7230))
     said = "Attempt 2 cannot begin yet, the job's storage is tried again: likely the store does not answer"

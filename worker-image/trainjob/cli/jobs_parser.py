@@ -159,7 +159,10 @@ def _add_local(commands: Commands) -> None:
         "--warm", action="store_true", help="end the process that `tj run --keep-warm` has left; jobs that run go on"
     )
     stop.add_argument(
-        "--timeout", metavar="TIME", type=seconds, help="how long to wait for the job to end (default: no limit)"
+        "--timeout",
+        metavar="TIME",
+        type=seconds,
+        help="how long to wait for the job to end (default: no limit; 60 s where Ctrl-Z has stopped its launcher)",
     )
     _cluster(stop)
     stop.set_defaults(only_here={"warm": "--warm", "timeout": "--timeout", "storage": "--storage"})

@@ -15,6 +15,8 @@ from trainjob.screen import changes
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT, CLI_USAGE
 
 POLL_S = 0.1
+LET_GO_S = 10.0
+"""For a launcher that has said how its job ended, and puts the rest away: until then its name is not free."""
 SAID_AFTER_S = 2.0
 """A stop that takes longer says what it waits for."""
 
@@ -51,6 +53,9 @@ def _stop(record: records.Record, timeout_s: float | None) -> int:
             print(*(f"tj  | {line}" for line in awaited(record)), sep="\n", file=sys.stderr, flush=True)
         if (limit := _limit(record, timeout_s)) is not None and waited > limit:
             raise _too_long(record, limit)
+        time.sleep(POLL_S)
+    until = time.monotonic() + LET_GO_S
+    while record.has_lock and time.monotonic() < until:
         time.sleep(POLL_S)
     print(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}", file=sys.stderr)
     return CLI_OK
