@@ -6,6 +6,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +85,26 @@ class Stays:
             signal.raise_signal(signal.SIGINT)
         else:
             self._killed.set()
+
+
+def test_a_ctrl_c_that_the_listener_swallows_is_not_the_last_one() -> None:
+    """A library that prints an exception and goes on, say."""
+    heard: list[str] = []
+
+    def listen(event: LocalEvent) -> None:
+        heard.append(event.text)
+        if event.text == "it runs":
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            caller.note("it goes on")
+        elif event.text == "it goes on":
+            signal.raise_signal(signal.SIGINT)
+
+    recorder: Any = SimpleNamespace(due_s=None)
+    driver: Any = Stays()
+    caller = Caller(driver, listen, recorder, Asker.SHELL)
+    assert caller.run() == (job(), True)
+    assert heard[:2] == ["it runs", "it goes on"] and driver.stops == [Stop.CLEANLY, Stop.AT_ONCE]
 
 
 def test_a_second_ctrl_c_as_the_first_is_answered_kills_with_a_word() -> None:

@@ -54,14 +54,16 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     return jobs.from_script(jobs.ScriptJob(command=command, name="job", storage=str(tmp_path / "storage")))
 
 
-def started(job: TrainJob, command: tuple[str, ...], patience_s: float = 0.0) -> subprocess.Popen[bytes]:
-    """With a folder to meet in, as the process that trains makes it."""
+def started(
+    job: TrainJob, command: tuple[str, ...], patience_s: float = 0.0, at_once: bytes = b""
+) -> subprocess.Popen[bytes]:
+    """With a folder to meet in, as the process that trains makes it. `at_once`: what it is told beside its order."""
     pipe, folder = subprocess.PIPE, tempfile.mkdtemp(prefix="trainjob-here-")
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
     asker = Asker.PYTHON.value
     order = Order(job=job.to_json(), show=False, tell=False, patience_s=patience_s, asker=asker, folder=folder)
     assert process.stdin is not None
-    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.write(json.dumps(order).encode() + b"\n" + at_once)
     process.stdin.flush()
     return process
 
@@ -90,6 +92,15 @@ def test_one_whose_process_has_gone_before_its_job_begins_is_refused(job: TrainJ
         process = started(job, COMPANION, patience_s=HANG_S)
         assert answer(process) == (0, {"refused": "it was stopped before it began"})
     assert not list((tmp_path / "tmp").iterdir()), "nor the folder to meet in, which nobody else would take away"
+
+
+def test_one_that_is_told_to_stop_before_it_has_read_its_order_stops(job: TrainJob, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    process = started(job, COMPANION, at_once=b"s")
+    assert process.stdout is not None
+    code, said = process.wait(HANG_S), json.loads(process.stdout.read().splitlines()[-1])
+    assert code == 0 and ("refused" in said or said["interrupted"]), said
+    process.communicate()
 
 
 def test_one_that_is_told_twice_at_once_says_how_it_ended(job: TrainJob, tmp_path: Path) -> None:

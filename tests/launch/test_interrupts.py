@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from support.patience import HANG_S
+from trainjob.launch.local import interrupts as of_interrupts
 from trainjob.launch.local.interrupts import interrupts
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -29,15 +32,81 @@ def handlers() -> dict[signal.Signals, object]:
 
 
 @pytest.mark.parametrize("number", ALL)
-def test_what_is_held_is_answered_by_the_end(number: signal.Signals) -> None:
-    with interrupts():
+def test_what_is_held_is_answered_by_the_end_of_a_process(number: signal.Signals) -> None:
+    with interrupts(ends=True):
         signal.raise_signal(number)
     assert handlers() == USUAL
 
 
+def ended_by(source: str) -> int:
+    """A process's exit code, or minus its signal's number."""
+    begin = "import os, signal\nfrom trainjob.launch.local.interrupts import interrupts\n"
+    return subprocess.run([sys.executable, "-c", begin + source], timeout=HANG_S, check=False).returncode
+
+
+def test_a_program_that_goes_on_is_told_to_end_once_its_job_has_ended() -> None:
+    """By a batch system, say; a Ctrl-C was meant for the job."""
+    assert ended_by("with interrupts(): signal.raise_signal(signal.SIGTERM)") == -signal.SIGTERM
+    assert ended_by("with interrupts(): signal.raise_signal(signal.SIGINT)") == 0
+
+
+def test_the_child_of_a_fork_answers_as_it_always_does() -> None:
+    source = (
+        "with interrupts():\n    child = os.fork()\n    if child == 0:\n"
+        "        signal.raise_signal(signal.SIGTERM)\n        os._exit(3)\n"
+        "    assert os.waitpid(child, 0)[1] == signal.SIGTERM\n"
+    )
+    assert ended_by(source) == 0
+
+
+def test_who_is_not_heard_and_presses_again_ends_what_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt), interrupts() as signals:
+        for _ in range(5):
+            signal.raise_signal(signal.SIGINT)  # close together: the first is going to be heard
+        monkeypatch.setattr(of_interrupts, "PATIENCE_S", 0.0)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            assert handlers() == USUAL
+    assert signals.held
+
+
+def test_one_that_a_listener_swallows_is_not_the_last_that_is_heard() -> None:
+    with interrupts() as signals:
+        for _ in range(3):
+            signals.let_through()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+
+def test_a_job_inside_a_listener_leaves_them_as_they_were() -> None:
+    with interrupts() as outer:
+        outer.let_through()
+        with interrupts() as inner:
+            inner.held = True
+        assert not outer.held
+        outer.held = True
+        with interrupts() as inner:
+            inner.let_through()
+        assert outer.held
+
+
+def test_who_keeps_a_handler_of_it_has_what_was_there_before() -> None:
+    own: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: own.append(number))
+    with interrupts():
+        kept = {number: signal.getsignal(number) for number in ALL}
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, kept[number])
+    signal.raise_signal(signal.SIGHUP)
+    assert own == [signal.SIGHUP]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
 def test_each_of_those_that_are_held_is_raised_by_itself() -> None:
     raised = []
-    with interrupts() as signals:
+    with interrupts(ends=True) as signals:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         for _ in range(3):

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     display = displays.choose(plain=args.plain, verbose=dict(args.env).get(ENV_VERBOSE) == "1")
     for note in filter(None, (renamed(args, job), before.of_another_script(args, job), before.of_one_left(args))):
         display.note(note)
-    with interrupts() as signals:  # one that comes after the job's end does not change how this ends
+    with interrupts(ends=True) as signals:  # one that comes after the job's end does not change how this ends
         signals.let_through()
         outcome: LocalOutcome | None = None
         try:
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
             if tracking.places:
                 display.note(f"reports go to {tracking.places}")
             with tracking.of_the_end():
+                signals.held = True
                 outcome = run_job(job, options=options, listener=Show(display, job, tracking))
                 tracking.last(outcome.job)
                 signals.forget()
@@ -163,7 +164,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     if end is None:  # rank 0's process says how the job ended
         return CLI_OK
     outcome = LocalOutcome(job=end.job, storage=defaults.job_storage(end.job), interrupted=end.interrupted)
-    with interrupts():
+    with interrupts(ends=True):
         return ending.conclude(outcome, ending.retry(args, end.job), time.monotonic() - started, shown=1, budget=False)
 
 

@@ -28,6 +28,7 @@ from trainjob.screen.asked import Asker
 from trainjob_api.v1alpha1 import TrainJob
 
 RETRY_S = 0.2
+_PIECE = 65536
 
 
 class Order(TypedDict):
@@ -49,10 +50,10 @@ class Order(TypedDict):
 
 def main() -> int:
     """Run the job; 0 when it was run, however it ended."""
-    with interrupts() as signals:  # to the last word: whatever comes on the pipe, the answer is given
+    with interrupts(ends=True) as signals:  # to the last word: whatever comes on the pipe, the answer is given
         telling = Telling(own_output())
-        order: Order = json.loads(sys.stdin.buffer.readline())
-        threading.Thread(target=_follow, name="the process that trains", daemon=True).start()
+        order, asked = _ordered()
+        threading.Thread(target=_follow, args=(asked,), name="the process that trains", daemon=True).start()
         said = _answer(order, telling, signals)
         shutil.rmtree(order["folder"], ignore_errors=True)
         telling.tell(said)
@@ -66,6 +67,7 @@ def _answer(order: Order, telling: Telling, signals: Interrupts) -> dict[str, ob
     while True:
         try:
             signals.let_through()
+            signals.held = True
             return _run(order, telling)
         except JobRunning as error:
             signals.held = True
@@ -88,8 +90,20 @@ def _run(order: Order, telling: Telling) -> dict[str, object]:
     return {"job": outcome.job.to_json(), "interrupted": outcome.interrupted}
 
 
-def _follow() -> None:
+def _ordered() -> tuple[Order, int]:
+    """What is asked for; how often its end was asked for by then."""
+    data = b""
+    while b"\n" not in data and (piece := os.read(0, _PIECE)):
+        data += piece
+    order, _, rest = data.partition(b"\n")
+    found: Order = json.loads(order)
+    return found, len(rest)
+
+
+def _follow(asked: int) -> None:
     """Whatever comes on the pipe, its end too, asks for the job's end."""
+    for _ in range(asked):
+        os.kill(os.getpid(), signal.SIGTERM)
     while os.read(0, 1):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -26,7 +26,7 @@ from trainjob.launch.in_process.places import Place, meeting_folder
 from trainjob.launch.in_process.stand_in import socket_path
 from trainjob.launch.job import LOCAL_MODULES_FIRST
 from trainjob.launch.local import checks, environment, lock
-from trainjob.launch.local.interrupts import Interrupts, interrupts
+from trainjob.launch.local.interrupts import PATIENCE_S, Interrupts, interrupts
 from trainjob.launch.local.registry.recorder import ENV_COMMAND
 from trainjob.screen.asked import Asker
 from trainjob.screen.display import Display
@@ -95,6 +95,8 @@ class Guest:
         self._companion: subprocess.Popen[bytes] | None = None
         self._hearing: Hearing | None = None
         self._stand_in: socket.socket | None = None
+        self._asked: list[float] = []
+        """When the companion was told to stop."""
         self._before: dict[str, str | None] = {}
         self._storage: str | None = None
         """The job's folder, as rank 0's process named the job: one without a name has another here."""
@@ -206,26 +208,34 @@ class Guest:
         return said
 
     def _ask_to_stop(self) -> None:
-        if self._companion is not None and self._companion.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._companion.stdin.write(b"s")
-                self._companion.stdin.flush()
+        """A companion that stands still, though it was asked twice, is ended: its agents see to what is stored."""
+        if self._companion is None or self._companion.stdin is None:
+            return
+        self._asked.append(time.monotonic())
+        if len(self._asked) > 2 and self._asked[-1] - self._asked[0] >= PATIENCE_S:
+            self._companion.kill()
+        with contextlib.suppress(OSError):
+            self._companion.stdin.write(b"s")
+            self._companion.stdin.flush()
 
     def _give_up(self) -> None:
         """Whatever is left of it goes; after a clean end there is nothing."""
         if self._stand_in is not None:
             self._stand_in.close()
-        with self._interrupts():
+        with self._interrupts(), contextlib.ExitStack() as last:
+            if self._where.rank == 0:
+                last.callback(shutil.rmtree, self._folder, ignore_errors=True)
             if self._companion is not None and self._hearing is not None:
-                assert self._companion.stdin is not None
+                last.callback(self._hearing.close)
+                last.callback(self._hang_up)
                 if self._companion.poll() is None:
                     self._ask_to_stop()
                     self._answer()
-                with contextlib.suppress(OSError):
-                    self._companion.stdin.close()
-                self._hearing.close()
-            if self._where.rank == 0:
-                shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _hang_up(self) -> None:
+        assert self._companion is not None and self._companion.stdin is not None
+        with contextlib.suppress(OSError):
+            self._companion.stdin.close()
 
     # -- this process --------------------------------------------------------------------------------------------------
 

@@ -111,21 +111,21 @@ class Caller:
         return self._error is not None or self._result is not None
 
     def _listen(self, *, mute: bool) -> bool:
-        """Hand events on until the driver ended (False)."""
-        while True:
-            try:
-                event = self._events.get(timeout=self._recorder.due_s)
-            except queue.Empty:
-                self._recorder.catch_up()
-                continue
-            if event is None:
-                return False
-            if event.kind == "line":
-                self._recorder.line(event.text)
-            elif event.kind == "status" and event.job is not None:
-                self._recorder.status(event.job)
-            if not mute:
-                self._tell(event)
+        """Hand the next event on; False: the driver ended."""
+        try:
+            event = self._events.get(timeout=self._recorder.due_s)
+        except queue.Empty:
+            self._recorder.catch_up()
+            return True
+        if event is None:
+            return False
+        if event.kind == "line":
+            self._recorder.line(event.text)
+        elif event.kind == "status" and event.job is not None:
+            self._recorder.status(event.job)
+        if not mute:
+            self._tell(event)
+        return True
 
     def _drive(self) -> None:
         try:
