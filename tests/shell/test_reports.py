@@ -174,6 +174,18 @@ def test_fields_of_a_later_version_are_ignored() -> None:
     assert read_report(report(something_new={"a": 1})).slot == 1
 
 
+def test_what_makes_no_sense_of_a_complete_run_does_not_hide_that_it_is_complete() -> None:
+    """It comes from the run's end record, which another version may have written."""
+    strange: dict[str, Any] = {"progress": {"position": "far"}, "latest": ["1-2-60"], "checkpoint_count": {}}
+    for name, value in strange.items():
+        read = read_report(report(completed=True, **{name: value}))
+        assert read.completed and read.view(EPOCH).latest is None
+        with pytest.raises(BadReport, match=f"field {name}"):
+            read_report(report(completed=False, **{name: value}))
+    with pytest.raises(BadReport, match="field slot"):
+        read_report(report(completed=True, slot="x", **strange))
+
+
 _ANY = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),

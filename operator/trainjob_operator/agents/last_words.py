@@ -8,7 +8,6 @@ any report, and checked like one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -106,11 +105,10 @@ def _view(pod: PodView, word: LastWord, at: datetime) -> AgentView | None:
         "run": word.run,
         "ranks": [] if word.rank is None else [_rank(word)],
     }
-    # What an agent of another version shows of its run may make no sense to this one; that it is complete does.
-    for shown in (last_word.shown_in(word.shown), {}):
-        with suppress(BadReport):
-            return read_report({**document, **shown}).view(at)
-    return None
+    try:
+        return read_report({**document, **last_word.shown_in(word.shown)}).view(at)
+    except BadReport:
+        return None
 
 
 def _rank(word: LastWord) -> dict[str, Any]:

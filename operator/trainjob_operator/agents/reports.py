@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, cast
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from trainjob_api import contract
+from trainjob_api import contract, last_word
 from trainjob_api.contract import BeginReport, CheckpointReport, EffortReport, ForksReport, ProgressReport, RankReport
 from trainjob_operator.agents.report_fields import (
     PEERS_LIMIT,
@@ -177,9 +178,15 @@ def parse_report(body: bytes) -> Report:
 
 
 def read_report(document: Any) -> Report:
-    """The report in a parsed body. Raises BadReport."""
+    """The report in a parsed body. Raises BadReport. What is shown of a complete run may be another version's, from its
+    end record, and make no sense here: that it is complete does.
+    """
     if not isinstance(document, dict):
         raise BadReport("the body must be a JSON object: an agent's report")
+    if document.get("completed") is True:
+        with suppress(ValidationError):
+            return Report.model_validate(document)
+        document = {name: value for name, value in document.items() if name not in last_word.SHOWN}
     try:
         return Report.model_validate(document)
     except ValidationError as error:
