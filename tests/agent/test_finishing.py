@@ -19,6 +19,7 @@ from support.away import bring_back, take_away
 from support.virtual_time import run_virtual
 from trainjob.agent import finishing
 from trainjob.agent.committing.uploads import Uploads
+from trainjob.agent.standstill import Standstill
 
 SAVE = """
 import os, pathlib, tempfile, time, trainjob
@@ -102,7 +103,7 @@ def test_a_second_wait_goes_on_from_the_first() -> None:
     """SIGTERM comes as long after the word to exit as uploads may stand still: nobody waits twice for a full disk."""
 
     async def scene() -> list[float]:
-        loop, still, ends = asyncio.get_running_loop(), finishing.Standstill(), []
+        loop, still, ends = asyncio.get_running_loop(), Standstill(), []
         for timeout_s in (29.0, None):
             working = finishing.while_it_moves(asyncio.sleep(3600), lambda: 0, 30, still)
             with contextlib.suppress(asyncio.TimeoutError):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.agent_rig import ROOT, Rig
 from support.storage_children import child_of
+from trainjob.agent.attempts import awaited
 from trainjob.agent.attempts.awaited import PARTED_S, Ends, parted
+from trainjob.agent.attempts.leader import Leader
+from trainjob.agent.standstill import Standstill
 from trainjob_api import contract
 
 OK, EXIT = contract.END_OK, contract.END_EXIT
@@ -58,6 +63,27 @@ def test_ranks_are_missing_as_long_as_the_run_may_be_complete_with_them(
 
 def test_who_could_not_be_reached_for_a_moment_is_waited_for() -> None:
     assert parted({1: 0.0, 2: 1.0}, PARTED_S) == {1}
+
+
+@pytest.mark.parametrize(("stands_s", "awaits"), [(0.0, False), (1e9, True)])
+def test_a_storage_that_refuses_for_good_keeps_no_pod(
+    monkeypatch: pytest.MonkeyPatch, stands_s: float, awaits: bool
+) -> None:
+    """All that others had to store is stored, and what this agent writes moves no more."""
+    monkeypatch.setattr(awaited, "STANDS_S", stands_s)
+    leader: Any = SimpleNamespace(
+        _links=SimpleNamespace(left=()),
+        collectives=SimpleNamespace(needed=None),
+        commits=SimpleNamespace(moved_at=7.0),
+        _ends=SimpleNamespace(lack=lambda gone: False),
+        _run_end=SimpleNamespace(is_at_work=lambda gone: True),
+        _still=Standstill(),
+    )
+
+    async def asked() -> bool:
+        return Leader.awaits(leader, set(), True)
+
+    assert asyncio.run(asked()) is awaits
 
 
 def alone(tmp_path: Path, script: str, **more: Any) -> Rig:

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Awaitable, Callable, Optional
 
 from trainjob.agent.background import within
+from trainjob.agent.standstill import Standstill
 from trainjob.agent.storing.saving import Saving
 from trainjob.agent.storing.storage import StorageChild, StorageError
 
@@ -57,22 +58,6 @@ def moved(attempt: Optional[Attempt], saving: Saving) -> object:
     """Another value whenever a byte was stored, by whichever worker as far as it is known here."""
     commits = None if attempt is None or attempt.leader is None else attempt.leader.commits
     return saving.moved, None if commits is None else commits.moved_at
-
-
-class Standstill:
-    """Since when nothing moves. Given to a second wait, it goes on from the first: who has waited long enough does not
-    begin anew.
-    """
-
-    def __init__(self) -> None:
-        self._seen: object = None
-        self._since: Optional[float] = None
-
-    def for_s(self, seen: object, now: float) -> float:
-        """Seconds for which it has been what is seen now."""
-        if self._since is None or seen != self._seen:
-            self._seen, self._since = seen, now
-        return now - self._since
 
 
 async def while_it_moves(

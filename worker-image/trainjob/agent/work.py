@@ -17,12 +17,12 @@ from trainjob.agent.config import AgentConfig
 from trainjob.agent.processes.console import Console
 from trainjob.agent.processes.ranks import Stuck
 from trainjob.agent.processes.reaper import Reaper
+from trainjob.agent.standstill import Standstill
 from trainjob.agent.wire.peers import PeerServer
 from trainjob_api import contract, wire
 
 if TYPE_CHECKING:
     from trainjob.agent.attempts.attempt import Attempt
-    from trainjob.agent.finishing import Standstill
     from trainjob.agent.restoring.serving import FileServer
     from trainjob.agent.site import Site
     from trainjob.agent.wire.frames import FrameConnection
@@ -288,7 +288,7 @@ class Work:
         if self.site is None:
             return
         attempt, saving = self.attempt, self.site.saving
-        self._still = self._still or finishing.Standstill()
+        self._still = self._still or Standstill()
         if not await finishing.while_it_moves(
             finishing.finish(attempt, saving), lambda: finishing.moved(attempt, saving), STALL_S, self._still
         ):

@@ -14,6 +14,11 @@ from trainjob_api import contract
 PARTED_S = 60.0
 """An agent that could not be reached for so long is not waited for: nobody waits for ever for a node that is gone."""
 
+STANDS_S = 600.0
+"""So long nothing may move where rank 0's agent waits for a commit or the end record alone: a storage that refuses them
+for good gives no pod back.
+"""
+
 
 def parted(unreached: Mapping[int, float], now: float) -> Set[int]:
     """Of members that cannot be reached, by when that began, those that nobody waits for."""

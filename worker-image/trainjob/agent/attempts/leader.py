@@ -13,7 +13,7 @@ import contextlib
 from typing import Callable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from trainjob.agent import rank_places
-from trainjob.agent.attempts import join, master_port, start_point
+from trainjob.agent.attempts import awaited, join, master_port, start_point
 from trainjob.agent.attempts.awaited import Ends
 from trainjob.agent.attempts.breaks import Breaks
 from trainjob.agent.attempts.join import Join, Request
@@ -29,6 +29,7 @@ from trainjob.agent.barriers.reports import Facts
 from trainjob.agent.committing.commits import Commits
 from trainjob.agent.processes.rank_command import is_plain
 from trainjob.agent.site import Site
+from trainjob.agent.standstill import Standstill
 from trainjob.agent.storing.storage import StorageError
 from trainjob.agent.warm.stores import Store
 from trainjob.agent.wire import from_leader, from_member
@@ -81,6 +82,8 @@ class Leader:
         self._witnesses = Witnesses()
         self._breaks = Breaks(workers * processes)
         self._ends = Ends(workers, self._each)
+        self._still = Standstill()
+        """Of what is stored, since somebody asked whether this agent is needed."""
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         self._patience = loop.call_later(SAY_WAITING_S, self._say_waiting)
@@ -226,8 +229,11 @@ class Leader:
         gone = {*parted, *self._links.left}
         if self.collectives is None or self._run_end is None:
             return False
-        trains = may_complete and not self.collectives.needed and self._ends.lack(gone)
-        return trains or self._run_end.is_at_work(gone)
+        if may_complete and not self.collectives.needed and self._ends.lack(gone):
+            return True
+        stored = None if self.commits is None else self.commits.moved_at
+        stands_s = self._still.for_s(stored, asyncio.get_running_loop().time())
+        return self._run_end.is_at_work(gone) and stands_s < awaited.STANDS_S
 
     async def finish(self) -> None:
         """Before the agent ends: what was reported reaches the history, what is staged is committed. As long as it
