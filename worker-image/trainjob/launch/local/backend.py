@@ -74,8 +74,8 @@ def run_job(job: TrainJob, *, options: LocalOptions | None = None, listener: Lis
     """Run the job to its end. Blocks; the listener is called in this thread.
 
     Ctrl-C (or SIGTERM) stops it cleanly: ranks end, what is staged is stored; a second one kills everything at once.
-    One that comes when the job has ended changes nothing of it; SIGTERM and SIGHUP, and any that the program has a handler
-    of its own for, come when this has put all away.
+    One that comes when the job has ended changes nothing of it; SIGTERM and SIGHUP, and any for which the program has a
+    handler of its own, come when this has put all away.
     Raises InvalidTrainJob or LaunchError when it cannot be started; an error of the listener stops the job cleanly and
     goes through.
     """
