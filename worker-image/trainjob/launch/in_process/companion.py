@@ -67,20 +67,16 @@ def _answer(order: Order, telling: Telling, signals: Interrupts) -> dict[str, ob
     while True:
         try:
             signals.let_through()
-            signals.held = True
+            signals.held = True  # but for where `run_job` lets them through
             return _run(order, telling)
         except JobRunning as error:
-            signals.held = True
             if time.monotonic() > deadline:
                 return {"refused": str(error)}
             time.sleep(RETRY_S)
         except LaunchError as error:
-            signals.held = True
             return {"refused": str(error)}
         except KeyboardInterrupt:
             return {"refused": "it was stopped before it began"}
-        finally:
-            signals.held = True
 
 
 def _run(order: Order, telling: Telling) -> dict[str, object]:
