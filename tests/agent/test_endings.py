@@ -27,6 +27,19 @@ print("acknowledged", flush=True)
 time.sleep(600)
 """
 
+THREAD_HANGS = """
+import asyncio, os, threading
+from trainjob.agent.work import Work
+listen = Work.listen
+async def listen_and_lend(work):
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    await listen(work)
+Work.listen = listen_and_lend
+from trainjob.agent.__main__ import main
+os._exit(main())
+"""
+"""An agent of whose threads one never comes back, as one that reads from a disk that hangs."""
+
 
 def saving(size: int = 1000) -> str:
     return SAVE.replace("SIZE", str(size))
@@ -52,6 +65,13 @@ def test_sigterm_before_any_attempt_ends_at_once(tmp_path: Path) -> None:
         rig.wait(lambda: rig.coordinator.reports)
         rig.agents[0].process.send_signal(signal.SIGTERM)
         assert rig.exit_code(0) == contract.EXIT_REMOVED
+
+
+def test_a_thread_that_hangs_keeps_no_pod(tmp_path: Path) -> None:
+    with Rig(tmp_path, script="", agents=1, entry=("-c", THREAD_HANGS)) as rig:
+        rig.wait(lambda: rig.coordinator.reports)
+        rig.exit(contract.EXIT_OK)
+        assert rig.exit_code(0) == contract.EXIT_OK
 
 
 def test_sigterm_of_a_complete_job_is_no_failure(tmp_path: Path) -> None:

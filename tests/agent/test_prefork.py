@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from support.agent_rig import Rig
+from support.agent_rig import ROOT, Rig
 from support.patience import HANG_S
 from support.warm_parents import PATIENT, children_of, parent_of, parents_of
 from trainjob_api import contract
@@ -98,6 +99,38 @@ def test_never_means_that_there_is_no_parent(tmp_path: Path) -> None:
         rig.run(1)
         rig.wait_text(0, "rank 0 is a new interpreter in attempt 1")
         assert parents_of(rig) == []
+
+
+SCARCE = """
+import errno, os
+own, fork, tries = os.getpid(), os.fork, []
+def full():
+    tries.append(1)
+    if (os.getpid() == own) == IN_THE_PARENT and len(tries) > 1:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+os.fork = full
+"""
+"""A parent that imports this has looked at itself with a fork, and then finds no room for another: for the first of a
+gate, or for that one's own.
+"""
+
+
+@pytest.mark.parametrize("in_the_parent", [True, False], ids=["the first", "the second"])
+def test_where_there_is_no_room_for_a_fork_ranks_start_plainly_and_it_is_said(
+    tmp_path: Path, in_the_parent: bool
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "scarce.py").write_text(SCARCE.replace("IN_THE_PARENT", str(in_the_parent)))
+    path = os.pathsep.join([str(modules), str(ROOT / "operator"), str(ROOT / "worker-image")])
+    spec = {**ALWAYS, "preload": ["decimal", "scarce"]}
+    with Rig(tmp_path, script=SAYS, agents=1, spec=spec, entry=PATIENT, env={"PYTHONPATH": path}) as rig:
+        rig.run(1)
+        rig.wait_text(0, "rank 0 is a new interpreter in attempt 1")
+        why = f"the warm parent cannot be forked: [Errno {errno.EAGAIN}] {os.strerror(errno.EAGAIN)}"
+        rig.wait(lambda: (rig.report(0)["forks"] or {}).get("why") == why, "the reason in its report")
+        assert rig.text(0).count(f"ranks start in a new interpreter: {why}") == 1
 
 
 IMPORTS = """

@@ -180,6 +180,20 @@ def test_a_notebook_that_takes_no_view_ends_no_job() -> None:
     assert (output.drawn, out.getvalue().splitlines()) == (1, [said, "r00 | still there"])
 
 
+def test_a_view_that_cannot_be_made_ends_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> str:
+        raise ValueError("no such figure")
+
+    monkeypatch.setattr(notebook.html, "view", fails)
+    output, out = Drawn(), io.StringIO()
+    display = NotebookDisplay(output, out, every_s=HOUR_S)
+    display.status(job(RESTARTED))
+    display.line("r00 | still there")
+    display.close()
+    said = "the view of the job cannot be shown: ValueError: no such figure"
+    assert (output.pages, out.getvalue().splitlines()) == ([], [said, "r00 | still there"])
+
+
 def test_the_view_keeps_the_newest_lines_alone() -> None:
     output = Drawn()
     display = NotebookDisplay(output, io.StringIO(), every_s=HOUR_S)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ for step in range(start, 4):
         if "wait" in sys.argv:
             print("waits", flush=True)
             time.sleep(600)
+        while "loop" in sys.argv:
+            trainjob.report({"step": step})
+            print("loops", flush=True)
+            time.sleep(0.05)
 print("done")
 """
 
@@ -318,6 +323,51 @@ def test_a_process_that_is_killed_leaves_its_checkpoints_and_nothing_else(stage:
     wait_until(lambda: stage.committed() == ["1-1-1", "1-1-2"])
     code, out, err = ended(start(stage, *RUN))
     assert code == 0 and "starts at 2 in" in out, err
+
+
+STOP = ("-m", "trainjob.cli", "stop", "job", "--storage", "storage")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "exit_code"), [((*RUN, "--", "loop"), contract.CLI_INTERRUPTED), (("train.py", "init", "loop"), 1)]
+)
+def test_one_that_tj_stop_ends_is_told_so_and_shown_no_traceback(
+    stage: Stage, words: tuple[str, ...], exit_code: int
+) -> None:
+    process = start(stage, *words)
+    assert process.stdout is not None
+    while "loops" not in process.stdout.readline():
+        assert process.poll() is None
+    code, _, err = ended(start(stage, *STOP))
+    assert code == contract.CLI_OK, err
+    code, _, err = ended(process)
+    assert code == exit_code, err
+    assert "job was stopped" in err and "Traceback" not in err
+    code, out, err = ended(start(stage, *RUN))
+    assert code == 0 and "starts at 2 in" in out, err
+
+
+@pytest.mark.slow
+def test_num_workers_0_that_tj_stop_ends_is_interrupted(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    stops: list[subprocess.Popen[str]] = []
+
+    def loop() -> None:
+        trainjob.report({"step": 0}, checkpoint=trainjob.Checkpoint.from_dict({"step": 0}))
+        stops.append(start(stage, *STOP))
+        while True:
+            trainjob.report({"step": 1})
+            time.sleep(0.05)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        TorchTrainer(
+            loop,
+            scaling_config=ScalingConfig(num_workers=0),
+            run_config=RunConfig(name="job", storage_path=stage.storage),
+        ).fit()
+    assert caught.value.__suppress_context__, "nothing is shown but that"
+    assert ended(stops[0])[0] == contract.CLI_OK
+    assert "stopped; a TorchTrainer with name='job' resumes from its checkpoint" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 if (
@@ -24,12 +23,17 @@ from trainjob.agent.processes import open_files
 from trainjob_api import contract
 
 
-async def _run(config: AgentConfig) -> int:
-    try:
-        return await Agent(config).run()
-    finally:
-        # A child's end that comes while the loop closes finds what it would write to closed, and says so.
-        signal.set_wakeup_fd(-1)
+async def _agent(config: AgentConfig) -> int:
+    return await Agent(config).run()
+
+
+def _run(config: AgentConfig) -> int:
+    """To its end. The loop stays as it is then, and goes with the process: to close it (as `asyncio.run` does) is to
+    wait for each thread that it has lent out, and one of them may wait for a disk that hangs.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop.run_until_complete(_agent(config))
 
 
 def main() -> int:
@@ -50,7 +54,7 @@ def main() -> int:
     if refused is not None:
         print(f"agent | {refused}", file=sys.stderr)
     try:
-        return asyncio.run(_run(config))
+        return _run(config)
     except Exception as error:  # the agent's last resort: whatever it was, the pod ends with a code of ours
         print(f"agent | {explain(error)}\n{where(error)}", file=sys.stderr)
         if config.parent_fd is None:

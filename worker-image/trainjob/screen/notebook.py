@@ -118,22 +118,23 @@ class NotebookDisplay:
             self._draw()
 
     def _draw(self, *, last: bool = False) -> None:
-        with self._lock:
-            job, pace, said = self._story.job, self._story.pace, list(self._said)
-            moment = Moment(now=self._clock(), started=self._started, last=last)
-        if job is None:
-            if said:  # it never began: what was said is all there is
-                self._show(html.lines(said), "\n".join(said))
-            return
-        text = "\n".join([job.metadata.name, *panel(job, pace, moment), *said])
-        self._show(html.view(job, pace, moment, said), text)
-
-    def _show(self, view: str, text: str) -> None:
-        """What the notebook does not take ends no job: it is said once, and nothing is drawn any more."""
+        """What cannot be drawn, or the notebook does not take, ends no job: it is said once, and nothing is drawn any
+        more.
+        """
         if self._broken:
             return
         try:
-            self._output.draw(view, text)
+            self._show(last=last)
         except Exception as error:  # of the notebook's own machinery, whatever it raises
             self._broken = True
             write(self._out, f"the view of the job cannot be shown: {type(error).__name__}: {error}")
+
+    def _show(self, *, last: bool) -> None:
+        with self._lock:
+            job, pace, said = self._story.job, self._story.pace, list(self._said)
+            moment = Moment(now=self._clock(), started=self._started, last=last)
+        if job is not None:
+            text = "\n".join([job.metadata.name, *panel(job, pace, moment), *said])
+            self._output.draw(html.view(job, pace, moment, said), text)
+        elif said:  # it never began: what was said is all there is
+            self._output.draw(html.lines(said), "\n".join(said))

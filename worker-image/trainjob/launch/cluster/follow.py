@@ -73,12 +73,14 @@ def follow(
 class _Follower:
     def __init__(self, api: Api, wanted: Wanted) -> None:
         self._api, self._wanted = api, wanted
-        self._lines: queue.Queue[str] = queue.Queue(LINES_WAITING)
+        self._lines: queue.Queue[Update] = queue.Queue(LINES_WAITING)
         self._stopped = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
         self._job: TrainJob | None = None
         self._uid = ""
         self._tail = wanted.tail
+        self._short = False
+        """Of threads; it is said once."""
 
     def close(self) -> None:
         """Let the readers end; they are daemons and hold nothing but a connection."""
@@ -114,7 +116,7 @@ class _Follower:
             update = self._seen(manifest)
             yield update
             assert update.job is not None
-            self._attend(update.job, pods)
+            yield from self._attend(update.job, pods)
             if update.cancelled or until(update.job) or (update.job.status.finished and not self._wanted.logs):
                 yield from self._drain(0.0)
                 return
@@ -130,7 +132,7 @@ class _Follower:
         self._job = jobs_api.read(manifest)
         return Update(kind="status", job=self._job, cancelled=jobs_api.cancelled(manifest))
 
-    def _attend(self, job: TrainJob, pods: list[Manifest]) -> None:
+    def _attend(self, job: TrainJob, pods: list[Manifest]) -> Iterator[Update]:
         """Start a reader for each pod that has become of interest."""
         selection = self._selection(job)
         for pod in pods:
@@ -145,48 +147,57 @@ class _Follower:
                 continue
             what = pod_log.target(pod)
             reader = pod_log.PodLog(self._api, what, tail=self._tail, stopped=self._stopped)
-            emit = _Emit(self, slot, what.pod)
-            self._threads[uid] = threading.Thread(
-                target=reader.follow, args=(emit,), name=f"log of {what.pod}", daemon=True
+            thread = threading.Thread(
+                target=self._read, args=(reader, slot, what.pod), name=f"log of {what.pod}", daemon=True
             )
-            self._threads[uid].start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # this machine has no room for one: tried again at the next look
+                if not self._short:
+                    self._short = True
+                    yield Update(kind="note", text=f"not every log can be followed now: {error}")
+                return
+            self._threads[uid] = thread
         self._tail = None  # pods that come later are read from their beginning
 
     def _selection(self, job: TrainJob) -> ranks.Selection:
         return self._wanted.selection or ranks.usual(job)
 
-    def take(self, slot: int, pod: str, line: str) -> None:
-        """A reader's line; waits while too many are not taken."""
+    def _read(self, reader: pod_log.PodLog, slot: int, pod: str) -> None:
+        """A reader's thread. One that can go on no longer says so: its lines would be missed by nobody."""
+        try:
+            reader.follow(lambda line: self._take(slot, pod, line))
+        except Exception as error:  # whatever it was, the others go on
+            text = f"the log of {pod} is followed no longer: {type(error).__name__}: {error}"
+            self._put(Update(kind="note", text=text))
+
+    def _take(self, slot: int, pod: str, line: str) -> None:
+        """A reader's line."""
         job = self._job
         assert job is not None
         first = None if defaults.uses_agent(job.spec) else ranks.first_rank(job, slot)
         text = ranks.shown(line, self._selection(job), pod=pod, index=first)
-        while text is not None and not self._stopped.is_set():
+        if text is not None:
+            self._put(Update(kind="line", text=text))
+
+    def _put(self, update: Update) -> None:
+        """Waits while too many are not taken."""
+        while not self._stopped.is_set():
             try:
-                self._lines.put(text, timeout=POLL_S)
+                self._lines.put(update, timeout=POLL_S)
                 return
             except queue.Full:
                 continue
 
     def _drain(self, seconds: float) -> Iterator[Update]:
-        """Lines that come within that time; those that are there at least."""
+        """What readers say within that time; what is there at least."""
         end = time.monotonic() + seconds
         while True:
             try:
                 left = end - time.monotonic()
-                yield Update(kind="line", text=self._lines.get(timeout=left) if left > 0 else self._lines.get_nowait())
+                yield self._lines.get(timeout=left) if left > 0 else self._lines.get_nowait()
             except queue.Empty:
                 return
-
-
-class _Emit:
-    """A reader's way to the stream."""
-
-    def __init__(self, follower: _Follower, slot: int, pod: str) -> None:
-        self._follower, self._slot, self._pod = follower, slot, pod
-
-    def __call__(self, line: str) -> None:
-        self._follower.take(self._slot, self._pod, line)
 
 
 def _of(job: TrainJob, pod: Manifest) -> bool:

@@ -70,11 +70,15 @@ class _InProcess:
         try:
             returned = self._train()
         except BaseException as error:
+            was_ended = guest.tells_of_its_end(error)
             end = self._closed(guest, error)
-            if isinstance(error, KeyboardInterrupt):
+            was_stopped = was_ended and end is not None and end.interrupted  # by `tj stop`
+            if was_stopped or isinstance(error, KeyboardInterrupt):
                 self._say(
                     f"stopped; a {self._settings.trainer} with name={self._context.name!r} resumes from its checkpoint"
                 )
+                if was_stopped:
+                    raise KeyboardInterrupt from None
             elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
                 return self._conclude(end, None)
             elif isinstance(error, Exception):

@@ -31,6 +31,7 @@ from trainjob.launch.local.registry.recorder import ENV_COMMAND
 from trainjob.screen.asked import Asker
 from trainjob.screen.display import Display
 from trainjob.session import calls, link, rank_state
+from trainjob.session.errors import TrainJobError
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -127,7 +128,8 @@ class Guest:
         with self._interrupts() as signals:
             try:
                 signals.let_through()
-                if error is not None and not isinstance(error, SystemExit | KeyboardInterrupt):
+                tells = not isinstance(error, SystemExit | KeyboardInterrupt) and not self.tells_of_its_end(error)
+                if error is not None and tells:
                     link.tell_agent(contract.END_EXCEPTION, error)
                 self._leave()
                 signals.held = True
@@ -140,6 +142,16 @@ class Guest:
             finally:
                 signals.held = True
                 self._give_up()
+
+    def tells_of_its_end(self, error: BaseException | None) -> bool:
+        """Whether that is but the answer to a call of a rank that its agent has ended (`tj stop`, say): how its job
+        ended tells more.
+        """
+        if not isinstance(error, TrainJobError) or self._stand_in is None:
+            return False
+        poll = select.poll()  # select() has no room for the numbers of a process that has many open
+        poll.register(self._stand_in, select.POLLIN)
+        return bool(poll.poll(0))  # all that it had to say was said at the beginning
 
     def _interrupts(self) -> contextlib.AbstractContextManager[Interrupts]:
         """Other ranks than 0 leave nothing that one could spoil."""
@@ -183,7 +195,7 @@ class Guest:
         if "refused" in answer:
             return str(answer["refused"])
         status = TrainJob.model_validate(answer["job"]).status if "job" in answer else None
-        failed = status.condition("Failed") if status else None
+        failed = status.condition("Failed") if status and status.holds("Failed") else None
         return failed.message if failed else "the job ended before its loop began; the lines above say why"
 
     def _ended(self) -> End | None:

@@ -39,8 +39,7 @@ def run(job: TrainJob, command: list[str], *, debug: bool = False, asker: Asker 
     guest.begin()
     error: BaseException | None = None
     hook = sys.excepthook
-    if debug:
-        sys.excepthook = functools.partial(_post_mortem, hook)
+    sys.excepthook = functools.partial(_unless_ended, guest, functools.partial(_post_mortem, hook) if debug else hook)
     try:
         rank.main(["--", *command])
     except (SystemExit, KeyboardInterrupt) as raised:  # the script's own error is told and printed by then
@@ -48,6 +47,14 @@ def run(job: TrainJob, command: list[str], *, debug: bool = False, asker: Asker 
     finally:
         sys.excepthook = hook
     return guest.close(error)
+
+
+def _unless_ended(
+    guest: Guest, hook: Callable[..., Any], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """What a call of a rank says that was told to end is nobody's mistake."""
+    if not guest.tells_of_its_end(error):
+        hook(kind, error, trace)
 
 
 def _post_mortem(
@@ -90,17 +97,19 @@ class _Script:
 
     def _raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._error = error
-        self._hook(kind, error, trace)
+        _unless_ended(self._guest, self._hook, kind, error, trace)
 
     def _ended(self) -> None:
+        was_ended = self._guest.tells_of_its_end(self._error)
         end = self._guest.close(self._error)
         if self._display is not None:
             if end is not None:
                 self._display.status(end.job)
             self._display.close()
-        if end is not None and self._error is None and not end.job.status.holds("Complete"):
-            failed = end.job.status.condition("Failed")
-            streams.write(sys.stderr, f"{self._job.metadata.name} failed: {failed.message if failed else 'stopped'}")
+        if end is not None and (was_ended or self._error is None) and not end.job.status.holds("Complete"):
+            name, status = self._job.metadata.name, end.job.status
+            failed = status.condition("Failed") if status.holds("Failed") else None
+            streams.write(sys.stderr, f"{name} failed: {failed.message}" if failed else f"{name} was stopped")
 
 
 def _debugged() -> bool:

@@ -6,6 +6,7 @@ the thread that made it, and what others held (a lock, a pool) would be held for
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
@@ -19,6 +20,7 @@ from trainjob.session.warm import becoming, fitness, gate, generators, learned, 
 from trainjob.session.warm.birth import Birth
 from trainjob_api import module_names
 from trainjob_api.warm_messages import (
+    FROM_GATE,
     FROM_PARENT,
     PACKET_LIMIT,
     TEXT_LIMIT,
@@ -159,7 +161,7 @@ def fork_on(line: socket.socket, agent: int, grown: Grown, folder: Optional[str]
         if why is not None:
             _end(line, why, again=True)
         own = socket.socket(fileno=fds[0])
-        if _forked():
+        if _is_gate(own):
             line.close()
             try:
                 becoming.renew(grown.ahead)
@@ -193,28 +195,39 @@ def _end(line: socket.socket, why: str, package: str = "", again: bool = False) 
     os._exit(0)
 
 
+def _is_gate(own: socket.socket) -> bool:
+    """Whether this is the fork. Where there is no room for one for the moment the agent is told why there is none."""
+    try:
+        return _forked()
+    except OSError as error:
+        with contextlib.suppress(OSError):  # it has gone
+            own.send(packet(FROM_GATE, Refused(f"the warm parent cannot be forked: {error}"[:TEXT_LIMIT])))
+        return False
+
+
 def _forked() -> bool:
     """Fork twice, so that the second is nobody's child but the agent's, which adopts what loses its parent. True in
-    that one, once it is. Where there is no room for a process or a pipe for the moment, there is no gate: the agent
-    sees its socket closed.
+    that one, once it is. Raises OSError.
     """
-    try:
-        waiting, telling = os.pipe()
-    except OSError:
-        return False
+    waiting, telling = os.pipe()
     try:
         child = _fork()
     except OSError:
         os.close(waiting)
         os.close(telling)
-        return False
+        raise
     if child == 0:
         return _second(waiting, telling)
     os.close(waiting)
-    _, status = os.waitpid(child, 0)
-    if status == 0:
-        os.write(telling, b"!")
-    os.close(telling)
+    try:
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            os.write(telling, b"!")
+    finally:
+        os.close(telling)
+    if status != 0:
+        code = os.waitstatus_to_exitcode(status)
+        raise OSError(code, os.strerror(code)) if code > 0 else OSError(f"a fork of it ended by signal {-code}")
     return False
 
 
@@ -227,8 +240,8 @@ def _second(waiting: int, telling: int) -> bool:
         if not os.read(waiting, 1):
             os._exit(0)
         os.close(waiting)
-    except OSError:
-        os._exit(1)
+    except OSError as error:
+        os._exit(error.errno or 1)
     return True
 
 
