@@ -240,6 +240,8 @@ class Driver:
                 observed = await observe(cluster, self._job.key, coordinator.views, coordinator.listening_since)
             except ClusterError:  # it changed meanwhile, or is gone: the next look is not far
                 continue
+            if self._job.status.finished:  # meanwhile: this look may know less than what was shown at its end
+                continue
             turn = Turn.of(observed, datetime.now(UTC))
             self._tell_of_a_slow_start(turn)
             take_progress(turn, at_end=True)
