@@ -106,6 +106,23 @@ def go(rig: Rig, rank: int) -> None:
     (rig.work / f"go-{rank}").touch()
 
 
+def train(rig: Rig) -> None:
+    """Both do."""
+    rig.run(1)
+    rig.wait(lambda: rig.running(0, 1), "both train")
+
+
+def half_stored(rig: Rig) -> int:
+    """Rank 0's agent has stored its share of a checkpoint, worker 1 not: its storage child, which stands still."""
+    train(rig)
+    slow = child_of(rig, 1)
+    os.kill(slow, signal.SIGSTOP)
+    go(rig, 0)
+    go(rig, 1)
+    rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["uploads"] == 0, "it has stored its share")
+    return slow
+
+
 def is_complete(rig: Rig) -> bool:
     return (rig.folder / "store" / "runs" / "1.end.json").exists()
 
@@ -116,8 +133,7 @@ def test_an_agent_whose_ranks_have_ended_stays_while_others_train(tmp_path: Path
     and end the attempt of those that train.
     """
     with alone(tmp_path, WAITS) as rig:
-        rig.run(1)
-        rig.wait(lambda: rig.running(0, 1), "both train")
+        train(rig)
         go(rig, first)
         rig.wait(lambda: rig.ended(first), "one has ended")
         leave_alone(rig)
@@ -129,13 +145,7 @@ def test_an_agent_whose_ranks_have_ended_stays_while_others_train(tmp_path: Path
 
 def test_rank_0s_agent_stays_until_others_have_stored_and_commits(tmp_path: Path) -> None:
     with alone(tmp_path, SAVES) as rig:
-        rig.run(1)
-        rig.wait(lambda: rig.running(0, 1), "both train")
-        slow = child_of(rig, 1)
-        os.kill(slow, signal.SIGSTOP)
-        go(rig, 0)
-        go(rig, 1)
-        rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["uploads"] == 0, "it has stored its share")
+        slow = half_stored(rig)
         leave_alone(rig)
         stays(rig, 0)
         os.kill(slow, signal.SIGCONT)
@@ -145,13 +155,7 @@ def test_rank_0s_agent_stays_until_others_have_stored_and_commits(tmp_path: Path
 
 def test_what_rank_0s_agent_did_not_live_to_commit_a_worker_commits_before_it_ends(tmp_path: Path) -> None:
     with alone(tmp_path, SAVES) as rig:
-        rig.run(1)
-        rig.wait(lambda: rig.running(0, 1), "both train")
-        slow = child_of(rig, 1)
-        os.kill(slow, signal.SIGSTOP)
-        go(rig, 0)
-        go(rig, 1)
-        rig.wait(lambda: rig.ended(0, 1) and rig.report(0)["uploads"] == 0, "it has stored its share")
+        slow = half_stored(rig)
         rig.coordinator.stop()
         rig.agents[0].process.kill()
         os.kill(slow, signal.SIGCONT)
@@ -163,8 +167,7 @@ def test_what_rank_0s_agent_did_not_live_to_commit_a_worker_commits_before_it_en
 @pytest.mark.parametrize("dead", [0, 1])
 def test_nobody_waits_for_an_agent_that_is_gone(tmp_path: Path, dead: int) -> None:
     with alone(tmp_path, WAITS) as rig:
-        rig.run(1)
-        rig.wait(lambda: rig.running(0, 1), "both train")
+        train(rig)
         go(rig, 1 - dead)
         rig.wait(lambda: rig.ended(1 - dead), "one has ended")
         rig.agents[dead].process.kill()
@@ -175,8 +178,7 @@ def test_nobody_waits_for_an_agent_that_is_gone(tmp_path: Path, dead: int) -> No
 def test_nobody_waits_in_an_attempt_that_has_broken(tmp_path: Path) -> None:
     script = WAITS + "assert rank == 0, 'broken'\n"
     with alone(tmp_path, script) as rig:
-        rig.run(1)
-        rig.wait(lambda: rig.running(0, 1), "both train")
+        train(rig)
         go(rig, 0)
         rig.wait(lambda: rig.ended(0), "one has ended")
         go(rig, 1)
