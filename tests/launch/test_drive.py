@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support.jobs import attempt, condition, job, progress
+from support.jobs import at, attempt, condition, job, progress
 from trainjob.launch.local import drive
 from trainjob.launch.local.drive import Driver
 from trainjob_api.v1alpha1 import TrainJob
@@ -23,8 +24,15 @@ _COMPLETE = job(
         "conditions": [condition("Complete", "True", "Completed")],
     }
 )
-COMPLETE = _COMPLETE.model_copy(update={"metadata": _COMPLETE.metadata.model_copy(update={"resource_version": "2"})})
+LATER = datetime.fromisoformat(at(60))
 LOOKS = 3
+
+
+def _of_version(of: TrainJob, version: str) -> TrainJob:
+    return of.model_copy(update={"metadata": of.metadata.model_copy(update={"resource_version": version})})
+
+
+COMPLETE = _of_version(_COMPLETE, "2")
 
 
 def test_a_look_that_began_before_the_jobs_end_does_not_show_it_with_the_progress_of_before(
@@ -56,3 +64,63 @@ def test_a_look_that_began_before_the_jobs_end_does_not_show_it_with_the_progres
     monkeypatch.setattr(drive, "observe", observe)
     asyncio.run(look_on())
     assert [(each.status.phase, each.status.progress.step) for each in shown] == [("Running", 300), ("Complete", 450)]
+
+
+def test_a_committed_status_does_not_take_back_what_was_seen_of_the_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A turn leaves progress that is not due yet as it was written last: up to ten seconds old."""
+    shown: list[TrainJob] = []
+    driver: Any = Driver(RUNNING, SimpleNamespace(), "", lambda: False)  # type: ignore[arg-type]
+    degraded = {"phase": "Running", "attempt": attempt(), "conditions": [condition("Degraded", "True", "Slow", "why")]}
+
+    def take_progress(turn: Any, *, at_end: bool) -> None:
+        turn.change(progress=COMPLETE.status.progress.model_copy(update={"last_report_time": LATER}))
+
+    async def observe(*_: object) -> Observed:
+        return Observed(job=RUNNING)
+
+    async def look_on() -> None:
+        driver._changed = asyncio.Event()
+        driver._publish = lambda kind, **content: shown.append(content["job"])
+        looking = asyncio.create_task(
+            driver._show_progress(
+                None, SimpleNamespace(views=None, listening_since=None), SimpleNamespace(taking_s=0.0)
+            )
+        )
+        for _ in range(20):
+            await asyncio.sleep(0)
+        looking.cancel()
+        for version, committed in enumerate((job({**degraded, "progress": progress(300)}), job(degraded))):
+            driver._saw(_of_version(committed, str(version + 2)))
+
+    monkeypatch.setattr(drive, "SHOW_EVERY_S", 0)
+    monkeypatch.setattr(drive, "observe", observe)
+    monkeypatch.setattr(drive, "take_progress", take_progress)
+    asyncio.run(look_on())
+    assert [each.status.progress.step for each in shown] == [450, 450]
+    assert shown[-1].status.holds("Degraded")
+    assert driver.job.status.progress.step == 450, "killed at once it ends with what was shown of it"
+
+
+def test_a_job_that_becomes_complete_as_its_stop_is_looked_into_stays_complete() -> None:
+    """The word of an agent that all is done may be taken by a turn while storage is asked for the same."""
+    shown: list[TrainJob] = []
+    stopped = job(
+        {"phase": "Suspended", "attempt": attempt(state="Ended"), "conditions": [condition("Suspended", "True", "S")]}
+    )
+    driver: Any = Driver(stopped, SimpleNamespace(), "", lambda: False)  # type: ignore[arg-type]
+
+    def asked(views: object) -> bool:
+        driver._saw(COMPLETE)
+        return False  # the storage is away
+
+    async def end() -> None:
+        driver._changed = asyncio.Event()
+        driver._publish = lambda kind, **content: shown.append(content["job"])
+        driver._has_completed = asked
+        await driver._show_end(SimpleNamespace(views=lambda key: {}))
+
+    asyncio.run(end())
+    assert [each.status.phase for each in shown] == ["Complete"]
+    assert driver.job.status.holds("Complete")

@@ -64,11 +64,8 @@ def freshest(before: TrainJob | None, after: TrainJob) -> TrainJob:
         return after
     old, new = before.status, after.status
     update: dict[str, Any] = {}
-    if (
-        old.progress.last_report_time
-        and new.progress.last_report_time
-        and old.progress.last_report_time > new.progress.last_report_time
-    ):
+    reported = new.progress.last_report_time
+    if old.progress.last_report_time and (reported is None or old.progress.last_report_time > reported):
         update["progress"] = old.progress
     if old.checkpoint.latest and (
         new.checkpoint.latest is None or is_newer(old.checkpoint.latest.id, new.checkpoint.latest.id)

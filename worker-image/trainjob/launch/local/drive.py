@@ -13,6 +13,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
@@ -25,6 +26,7 @@ from trainjob.launch.local.kubelet import LocalKubelet, Machine
 from trainjob.launch.local.registry.records import STOPPED
 from trainjob.launch.outcome import ask_storage
 from trainjob.launch.outcome.log_choice import rank_of
+from trainjob.screen.changes import freshest
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import Condition, TrainJob, TrainJobStatus
 from trainjob_operator.agents.callers import bearer
@@ -178,10 +180,12 @@ class Driver:
         """Of a job that was stopped: its agents stored what they held after its attempt had ended, and may have come to
         the end of all: a turn that takes their word would come too late, and the word itself may have been lost.
         """
-        status = self._job.status
-        if status.finished or not status.holds("Suspended"):
+        if self._job.status.finished or not self._job.status.holds("Suspended"):
             return
         has_completed = await asyncio.to_thread(self._has_completed, coordinator.views(self._job.key).values())
+        status = self._job.status
+        if status.finished:  # meanwhile: a turn took that word in time
+            return
         views, score = coordinator.views(self._job.key).values(), self._job.spec.checkpoint.score_attribute
         status = as_stored_at_the_end(status, self._shown or status, views, score)
         self._job = self._job.model_copy(update={"status": status})
@@ -221,10 +225,10 @@ class Driver:
         task.cancel()
 
     def _saw(self, job: TrainJob) -> None:
-        """A committed object, from the reconciler."""
+        """A committed object, from the reconciler. Its progress may be older than what was seen of it by then."""
         if job.metadata.resource_version != self._job.metadata.resource_version:
-            self._job = job
-            self._show(job)
+            self._job = freshest(self._job, job)
+            self._show(self._job)
         self._changed.set()
 
     async def _show_progress(self, cluster: MemoryCluster, coordinator: Coordinator, kubelet: LocalKubelet) -> None:
@@ -242,13 +246,14 @@ class Driver:
                 continue
             if self._job.status.finished:  # meanwhile: this look may know less than what was shown at its end
                 continue
-            turn = Turn.of(observed, datetime.now(UTC))
+            turn = Turn.of(replace(observed, job=self._job), datetime.now(UTC))
             self._tell_of_a_slow_start(turn)
             take_progress(turn, at_end=True)
             status = self._job.status.model_copy(
                 update={"progress": turn.status.progress, "checkpoint": turn.status.checkpoint}
             )
-            self._show(self._job.model_copy(update={"status": status}))
+            self._job = self._job.model_copy(update={"status": status})
+            self._show(self._job)
 
     def _tell_of_a_wait(self, taking_s: float) -> None:
         if taking_s > slow_start.AFTER_S and not self._waits and self._job.status.attempt is None:
