@@ -120,3 +120,30 @@ def test_a_second_ctrl_c_as_the_first_is_answered_kills_with_a_word() -> None:
     assert Caller(driver, listen, recorder, Asker.SHELL).run() == (job(), True)
     assert driver.stops == [Stop.CLEANLY, Stop.AT_ONCE]
     assert [text.partition(":")[0] for text in said] == ["it runs", "stopping", "killing the workers"]
+
+
+class Prints(Stays):
+    """A job whose rank prints until it is stopped."""
+
+    def run(self, publish: Callable[..., None]) -> TrainJob:
+        publish("line", text="r00 | one", pod="digits-0")
+        publish("line", text="r00 | two", pod="digits-0")
+        assert self._killed.wait(HANG_S)
+        return job()
+
+    def stop(self, how: Stop) -> None:
+        self._killed.set()
+
+
+def test_a_ctrl_c_loses_no_line() -> None:
+    """Also one that comes as a line is put into the job's output, before it is shown."""
+    shown: list[str] = []
+
+    def record(text: str) -> None:
+        if text == "r00 | one":
+            signal.raise_signal(signal.SIGINT)
+
+    recorder: Any = SimpleNamespace(due_s=None, line=record)
+    driver: Any = Prints()
+    assert Caller(driver, lambda event: shown.append(event.text), recorder, Asker.SHELL).run() == (job(), True)
+    assert [text.partition(":")[0] for text in shown] == ["r00 | one", "r00 | two", "stopping"]

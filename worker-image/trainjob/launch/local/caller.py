@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainjob.launch.local.drive import Driver, Stop
-from trainjob.launch.local.interrupts import interrupts
+from trainjob.launch.local.interrupts import Interrupts, interrupts
 from trainjob.launch.local.registry.recorder import Recorder
 from trainjob.launch.local.registry.records import STOPPING
 from trainjob.launch.outcome.log_choice import AGENT
@@ -48,13 +48,17 @@ class Caller:
         self._tell = tell
         self._recorder = recorder
         self._events: queue.SimpleQueue[LocalEvent | None] = queue.SimpleQueue()
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        """One for each event: what is waited for may be lost to a Ctrl-C, and no event may."""
+        self._untold: LocalEvent | None = None
+        """Recorded, and the listener has not been called with it."""
         self._thread = threading.Thread(target=self._drive, name="trainjob-local", daemon=True)
         self._result: TrainJob | None = None
         self._error: BaseException | None = None
 
     def note(self, text: str) -> None:
         """Show that; from any thread."""
-        self._events.put(LocalEvent(kind="note", text=text))
+        self._put(LocalEvent(kind="note", text=text))
 
     def run(self) -> tuple[TrainJob, bool]:
         """(final object, whether it was interrupted)."""
@@ -65,7 +69,7 @@ class Caller:
             while True:
                 try:
                     signals.let_through()
-                    if not self._listen(mute=trouble is not None):
+                    if not self._listen(signals, mute=trouble is not None):
                         break
                 except KeyboardInterrupt:
                     signals.held = True  # the listener may have raised it
@@ -78,7 +82,7 @@ class Caller:
                     interrupted = True
                     self.note(text)
                     if self._is_over:  # its end may have been taken out of the queue, and not been looked at
-                        self._events.put(None)
+                        self._put(None)
                 except Exception as error:  # of the user's listener: the job must not go on unseen
                     signals.held = True
                     trouble = trouble or error
@@ -110,22 +114,40 @@ class Caller:
         """The driver has ended, however."""
         return self._error is not None or self._result is not None
 
-    def _listen(self, *, mute: bool) -> bool:
-        """Hand the next event on; False: the driver ended."""
-        try:
-            event = self._events.get(timeout=self._recorder.due_s)
-        except queue.Empty:
-            self._recorder.catch_up()
-            return True
-        if event is None:
-            return False
+    def _put(self, event: LocalEvent | None) -> None:
+        self._events.put(event)
+        self._wakes.put(None)
+
+    def _listen(self, signals: Interrupts, *, mute: bool) -> bool:
+        """Hand the next event on; False: the driver ended. A Ctrl-C comes as one is waited for, and in the listener."""
+        if self._untold is None:
+            if self._events.empty():
+                try:
+                    self._wakes.get(timeout=self._recorder.due_s)
+                except queue.Empty:
+                    signals.held = True
+                    self._recorder.catch_up()
+                    return True
+            signals.held = True
+            if self._events.empty():  # that was for one that came earlier
+                return True
+            event = self._events.get()
+            if event is None:
+                return False
+            self._record(event)
+            self._untold = event
+        if not mute:
+            signals.let_through()
+        event, self._untold = self._untold, None
+        if not mute:
+            self._tell(event)
+        return True
+
+    def _record(self, event: LocalEvent) -> None:
         if event.kind == "line":
             self._recorder.line(event.text)
         elif event.kind == "status" and event.job is not None:
             self._recorder.status(event.job)
-        if not mute:
-            self._tell(event)
-        return True
 
     def _drive(self) -> None:
         try:
@@ -133,7 +155,7 @@ class Caller:
         except BaseException as error:  # the thread's top: the caller raises it
             self._error = error
         finally:
-            self._events.put(None)
+            self._put(None)
 
     def _publish(self, kind: Literal["status", "line", "event", "note"], **content: Any) -> None:
         event = LocalEvent(kind=kind, **content)
@@ -141,7 +163,7 @@ class Caller:
             event = replace(event, job=_as_here(job_in_words_of(self._asker, event.job)))
         elif event.text.startswith(AGENT):  # a rank's own lines are its script's
             event = replace(event, text=in_words_of(self._asker, event.text))
-        self._events.put(event)
+        self._put(event)
 
 
 def _as_here(job: TrainJob) -> TrainJob:
