@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,7 +16,7 @@ from trainjob.checkpoint.reading import runs
 from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.checkpoint.stores.store import Store
-from trainjob.launch.handover.callbacks import Report
+from trainjob.launch.handover.callbacks import Report, RunContext, UserCallback
 from trainjob.launch.outcome import hearers
 from trainjob.launch.outcome.hearers import Polled
 from trainjob.launch.outcome.reports import Follower
@@ -297,3 +298,38 @@ def test_a_storage_that_is_away_as_a_job_ends_is_looked_at_again(
     polled = Polled(str(folder.path))
     assert [report.position for report in polled.last(1, 1)] == heard
     assert polled.last(1, 1) == []
+
+
+def test_a_ctrl_c_loses_no_report(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as storage is asked for the next one, nor as one of several callbacks hears of it."""
+    folder.commit("1-1-1")
+    folder.report(1, 1, "1-1-1")
+    folder.report(1, 2, "1-1-2")
+    presses, heard = iter([True]), list[tuple[str, int]]()
+    committed = Follower._is_committed
+
+    def pressed(self: Follower, identity: str) -> bool:
+        if identity == "1-1-2" and next(presses, False):
+            raise KeyboardInterrupt
+        return committed(self, identity)
+
+    class Hears(UserCallback):
+        def __init__(self, name: str, press: bool) -> None:
+            self.name, self.press = name, press
+
+        def on_report(self, context: RunContext, report: Report) -> None:
+            heard.append((self.name, report.position))
+            if self.press and report.position == 1:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "_is_committed", pressed)
+    polled = Polled(str(folder.path))
+    hears = hearers.Hearers(
+        [Hears("first", press=True), Hears("second", press=False)], cast(RunContext, SimpleNamespace())
+    )
+    with pytest.raises(KeyboardInterrupt):
+        hears.reports(polled.new(1, 1))
+    with pytest.raises(KeyboardInterrupt):
+        hears.reports(polled.last(1, 1))
+    hears.reports(polled.last(1, 1))
+    assert heard == [("first", 1), ("second", 1), ("first", 2), ("second", 2)]

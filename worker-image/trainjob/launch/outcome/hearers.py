@@ -6,6 +6,7 @@ Used by whatever follows a run in the user's process: `fitting`, `in_process.fit
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,8 @@ class Hearers:
     def __init__(self, callbacks: Sequence[UserCallback], context: RunContext) -> None:
         self._callbacks, self._context = tuple(callbacks), context
         self._failure: Failure | None = None
+        self._untold: deque[tuple[UserCallback, Report]] = deque()
+        """Who has yet to hear of what: a Ctrl-C may end a call."""
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -45,10 +48,15 @@ class Hearers:
             self._context = replace(self._context, store=store)
 
     def reports(self, reports: Iterable[Report]) -> None:
-        """Those that are new."""
-        for report in reports:
-            for callback in self._callbacks:
+        """Those that are new. What a callback raises ends the telling of them, a Ctrl-C puts it off."""
+        self._untold.extend((callback, report) for report in reports for callback in self._callbacks)
+        try:
+            while self._untold:
+                callback, report = self._untold.popleft()
                 callback.on_report(self._context, report)
+        except Exception:
+            self._untold.clear()
+            raise
 
     def failure(self, job: TrainJob) -> Failure | None:
         """What ended an attempt, if it was not heard of yet."""

@@ -73,6 +73,8 @@ class Follower:
         self._attempt = 0
         self._read = (0, 0)
         """Up to where: the segment, and the offset in it."""
+        self._found: list[Report] = []
+        """Read, and not handed out yet: a Ctrl-C may come between."""
         self.failed = False
         """The last look came to no end: the storage was away."""
 
@@ -82,7 +84,6 @@ class Follower:
         """
         if run is None:
             return []
-        found: list[Report] = []
         self.failed = False
         try:
             if run != self._run:
@@ -91,11 +92,12 @@ class Follower:
             while True:
                 # Asked first: the rows of an attempt are all there once those of a later one come.
                 following = self._following(run, attempt)
-                if not self._take(run, found, most, over=final or self._attempt < attempt) or following is None:
+                if not self._take(run, most, over=final or self._attempt < attempt) or following is None:
                     break
                 self._attempt, self._read = following, (0, 0)
         except StoreError:
             self.failed = True  # for a moment: the rest comes with the next look
+        found, self._found = self._found, []
         return found
 
     def _following(self, run: int, attempt: int) -> int | None:
@@ -106,12 +108,12 @@ class Follower:
         later = [one[1] for one in parsed if one is not None and one[0] == run and self._attempt < one[1] <= attempt]
         return min(later, default=None)
 
-    def _take(self, run: int, found: list[Report], most: int | None, *, over: bool) -> bool:
-        """Append the reports of the attempt that is being read; False when one has to wait: for its checkpoint to be
+    def _take(self, run: int, most: int | None, *, over: bool) -> bool:
+        """Find the reports of the attempt that is being read; False when one has to wait: for its checkpoint to be
         stored, or for the next look.
         """
         dropped: tuple[int, int] | None = None
-        if len(found) == most:
+        if len(self._found) == most:
             return False
         for row, end in self._rows(run):
             identity = str(row.get("checkpoint") or "")
@@ -122,11 +124,11 @@ class Follower:
                 if end > dropped:
                     return False
                 stored = self._is_committed(identity)  # it may have become so between the two looks
+            handle = self._handle(identity, row) if stored else None
             self._read = end
             if row.get("kind") == "report":
-                handle = self._handle(identity, row) if stored else None
-                found.append(report_of(row, handle, self._first_run))
-                if len(found) == most:
+                self._found.append(report_of(row, handle, self._first_run))
+                if len(self._found) == most:
                     return False
         return True
 
