@@ -19,6 +19,7 @@ from support.checkpoint import Job
 from support.checkpoint_cli import Shell
 from support.jobs import attempt as an_attempt
 from support.jobs import condition
+from support.jobs import progress as a_progress
 from support.launchers import WAITS, local_launcher
 from support.trainjobs import document
 from trainjob.checkpoint.choice.settle import settle
@@ -105,6 +106,24 @@ def test_jobs_are_listed_the_newest_first_and_a_damaged_record_is_told(here: She
     )
     assert [each["status"] for each in json.loads(here.tj("list", "-o", "json").out)] == ["Failed", "Complete"]
     assert here.tj("list", "-o", "name").out == "later\ndigits\n"
+
+
+def test_a_job_that_ends_as_it_is_looked_at_is_shown_with_its_last_step(
+    here: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="digits")).to_json()
+    ended, running = (
+        {"status": {"phase": phase, "attempt": an_attempt(), "progress": a_progress(step)}}
+        for phase, step in (("Complete", 450), ("Running", 300))
+    )
+    record = remember(here, job={**made, **ended})
+    read_before = replace(record, outcome=None, ended=None, job={**made, **running})
+    monkeypatch.setattr(records, "find_all", lambda: ([read_before], []))
+    assert here.tj("list").out.splitlines()[1].split()[:3] == ["digits", "Complete", "450/450"]
+    (told,) = json.loads(here.tj("list", "-o", "json").out)
+    assert (told["status"], told["job"]["status"]["progress"]["step"]) == ("Complete", 450)
+    assert "step 450/450" in here.tj("status", "digits").out
+    assert "step 300" not in here.tj("attach", "digits").err
 
 
 def test_a_failed_job_says_what_to_mend_and_not_its_budget(here: Shell) -> None:

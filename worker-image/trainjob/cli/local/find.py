@@ -29,7 +29,7 @@ GOES_ON = (records.STOPPED, records.KILLED, "Failed")
 
 def find(args: argparse.Namespace) -> Record:
     """The job that `args.name` (and `args.storage`) names. Raises CommandError."""
-    return named(args.name, args.storage)
+    return named(args.name, args.storage).as_it_stands
 
 
 def named(name: str, storage: str | None = None) -> Record:

@@ -86,11 +86,13 @@ def warm(kept: Note) -> str:
 
 def as_json(record: Record) -> dict[str, object]:
     """A record for programs."""
+    record = record.as_it_stands
     return {"id": record.id, "status": record.shown_state, **vars(record)}
 
 
 def row(record: Record, *, wide: bool, now: float, newest: bool = True) -> list[str]:
     """The cells of a job, or of a run that is not its newest."""
+    record = record.as_it_stands
     job = find.job_of(record)
     progress = job.status.progress if job else None
     total = progress.total_steps if progress else None

@@ -101,6 +101,11 @@ class Record:
         last = self._since()
         return last.outcome or (ENDING if works else last.end_without_word or KILLED)
 
+    @property
+    def as_it_stands(self) -> Record:
+        """Of a job that has ended since this was read, as its launcher wrote it then: with the job as it was last."""
+        return self if self.outcome is not None or self.state in (RUNNING, ENDING) else self._since()
+
     def _since(self) -> Record:
         """As its launcher has written it since this was read, before it let go of the lock."""
         newest = read(os.path.join(folder_of(self.id), FILE))
