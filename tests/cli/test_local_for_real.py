@@ -94,6 +94,37 @@ def test_a_program_without_standard_streams_runs_a_job_all_the_same(machine: Mac
     assert machine.status("count") == "Complete"
 
 
+IN_PROCESS = {
+    "init": """
+import trainjob
+trainjob.init(name="count", storage="store")
+trainjob.report({"loss": 1.0})
+""",
+    "fit": """
+import trainjob
+trainjob.DataParallelTrainer(
+    lambda: trainjob.report({"loss": 1.0}),
+    scaling_config=trainjob.ScalingConfig(num_workers=0),
+    run_config=trainjob.RunConfig(name="count", storage_path="store"),
+).fit()
+""",
+}
+
+
+@pytest.mark.parametrize("asked", list(IN_PROCESS))
+def test_a_program_without_standard_error_is_a_job_itself_all_the_same(machine: Machine, asked: str) -> None:
+    (machine.folder / "own.py").write_text(IN_PROCESS[asked])
+    done = subprocess.run(
+        ["sh", "-c", f"exec {shlex.quote(sys.executable)} own.py 2>&-"],
+        cwd=machine.folder,
+        env=machine.environment,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert done.returncode == contract.CLI_OK
+    assert machine.status("count") == "Complete"
+
+
 def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machine: Machine) -> None:
     code, out, err = machine.tj("run", "train.py", "--name", "count", "--storage", "store", "--detach", "--", "4")
     assert code == contract.CLI_OK, err

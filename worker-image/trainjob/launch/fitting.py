@@ -48,6 +48,7 @@ class Fit:
 
     def run(self) -> Result:
         """Build, run, read."""
+        streams.have_all()
         if self._settings.scaling.num_workers == 0:
             from trainjob.launch.in_process import fit
 
@@ -70,7 +71,6 @@ class Fit:
         options = LocalOptions(
             prepare=lambda folder: self._prepare(folder, body), collect=self._collect, asker=Asker.PYTHON
         )
-        streams.have_all()
         self._display = displays.choose(plain=False, silent=self._settings.run.verbose == 0)
         try:
             if self._settings.run.name and self._name != self._settings.run.name:

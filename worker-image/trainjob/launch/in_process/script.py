@@ -129,6 +129,7 @@ def begin(name: str | None = None, storage: str | None = None) -> None:
     """Make this process the rank of a job; a second call does nothing."""
     global _script
     if _script is None:
+        streams.have_all()
         made = _Script(name, storage)
         made.begin()
         _script = made
