@@ -13,18 +13,22 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import trainjob
+from support.jobs import condition, failure, job
 from support.patience import HANG_S
 from support.scenario import Stage, wait_until
-from trainjob import RunConfig, ScalingConfig, TorchTrainer, UserCallback, session
+from trainjob import RunConfig, ScalingConfig, TorchTrainer, TrainingFailedError, UserCallback, session
 from trainjob.launch import ConfigError, LaunchError
 from trainjob.launch import job as jobs
-from trainjob.launch.in_process import guest, places, stand_in
+from trainjob.launch.handover.callbacks import RunContext
+from trainjob.launch.in_process import fit, guest, places, stand_in
 from trainjob.launch.in_process.hearing import Hearing
+from trainjob.launch.outcome.hearers import Hearers
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -116,6 +120,24 @@ def test_num_workers_0_trains_here_and_a_failed_run_is_gone_on_with(
     assert session.experiment_name is None and session.after_report is None, "nor is anything left for the next one"
     shown = capfd.readouterr().err
     assert f"job: 1 rank, in this process (pid {os.getpid()}); checkpoints in {stage.storage}/default/job" in shown
+
+
+def test_a_job_that_fails_after_its_loop_is_told_to_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was saved could not be stored, say: as of a job whose ranks are processes of their own."""
+    told = Told()
+    run: Any = object.__new__(fit._InProcess)
+    run._hearers, run._context = Hearers([told], cast(RunContext, None)), SimpleNamespace(path="")
+    run._polled, run._place = SimpleNamespace(last=lambda *place: []), (1, 1)
+    monkeypatch.setattr(fit.results, "read", lambda *given, **more: None)
+    failed = job(
+        {
+            "conditions": [condition("Failed", "True", "StorageError", "the disk is full")],
+            "lastFailure": failure(reason="StorageError", rank=None, traceback=None, message="the disk is full"),
+        }
+    )
+    with pytest.raises(TrainingFailedError, match="the disk is full"):
+        run._conclude(guest.End(job=failed, interrupted=False), None)
+    assert [list(each) for each in told.errors] == [[-1]] and "the disk is full" in str(told.errors[0][-1])
 
 
 def test_a_rank_is_no_place_for_another_job(monkeypatch: pytest.MonkeyPatch) -> None:

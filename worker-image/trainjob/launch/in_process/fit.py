@@ -129,6 +129,7 @@ class _InProcess:
             return results.read(self._context.path, return_value=returned, status=status)
         if end.interrupted:
             raise KeyboardInterrupt
+        self._hearers.failure(end.job)
         error = verdict.of_failed(end.job)
         error.result = results.read(self._context.path, error=error, status=end.job.status)
         raise error
