@@ -160,3 +160,19 @@ def test_trouble_of_storage_is_told_by_the_status_and_not_twice(clock: Clock) ->
     silent = io.StringIO()
     Once(SilentDisplay(silent)).line(f"agent | {told}")
     assert silent.getvalue() == f"agent | {told}\n"
+
+
+def test_what_a_terminal_cannot_show_ends_no_job(clock: Clock) -> None:
+    """A rank prints what it likes; a byte that is none of UTF-8 comes as U+FFFD, which Latin-1 has not."""
+    for make in (
+        lambda out: PlainDisplay(out, out, clock),
+        lambda out: LiveDisplay(Console(file=out, force_terminal=True, width=80), clock),
+    ):
+        written = io.BytesIO()
+        display = make(io.TextIOWrapper(written, encoding="latin-1"))
+        display.line("r00 | caf\ufffd 1")
+        display.note("attempt 1 failed: \u2713")
+        display.status(job({"attempt": attempt(), "lastFailure": failure(message="no \u2713")}))
+        display.close()
+        shown = written.getvalue().decode("latin-1")
+        assert "caf? 1" in shown and "attempt 1 failed: ?" in shown and "no ?" in shown

@@ -22,6 +22,7 @@ from rich.text import Text
 from trainjob.screen.changes import Kind
 from trainjob.screen.panel import WARNING, Moment, panel
 from trainjob.screen.story import Clock, Story
+from trainjob.screen.streams import encodable
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -80,7 +81,7 @@ class LiveDisplay:
     def line(self, text: str) -> None:
         """The worker's own colours are kept, its cursor movements are not."""
         self._start()
-        self._console.print(Text.from_ansi(text), soft_wrap=True)
+        self._console.print(Text.from_ansi(encodable(text, self._console.encoding)), soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line above the panel."""
@@ -99,6 +100,7 @@ class LiveDisplay:
 
     def _print(self, text: str, style: str) -> None:
         self._start()
+        text = encodable(text, self._console.encoding)
         self._console.print(Text(f"tj  | +{self._clock() - self._started:.1f}s {text}", style=style), soft_wrap=True)
 
     def _draw(self) -> Panel | Text:
@@ -108,7 +110,7 @@ class LiveDisplay:
         ascii_only = not (self._console.encoding or "").lower().startswith("utf")
         lines = panel(job, self._story.pace, Moment(now=self._clock(), started=self._started, ascii_only=ascii_only))
         style = STYLES.get(job.status.phase or "", "white")
-        text = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        text = Text(encodable("\n".join(lines), self._console.encoding), no_wrap=True, overflow="ellipsis")
         text.highlight_regex(rf"(?m)^{WARNING}.*$", "bold red")
         return Panel(
             text,

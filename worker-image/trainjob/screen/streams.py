@@ -14,10 +14,19 @@ def write(stream: TextIO, text: str) -> None:
     than its lines.
     """
     try:
-        stream.write(text + "\n")
+        try:
+            stream.write(text + "\n")
+        except UnicodeEncodeError:
+            stream.write(encodable(text, stream.encoding) + "\n")
         stream.flush()
     except BrokenPipeError:
         silence(stream.fileno())
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """The text, with `?` for what that encoding has no sign for: a rank may print what this terminal cannot show."""
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding, "replace")
 
 
 def have_all() -> None:
