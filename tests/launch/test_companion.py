@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 
 from support.patience import HANG_S
 from trainjob.launch import job as jobs
+from trainjob.launch.in_process import companion
 from trainjob.launch.in_process.companion import Order
+from trainjob.launch.local.backend import LocalEvent
 from trainjob.launch.local.lock import JobLock
 from trainjob.screen.asked import Asker
 from trainjob_api import defaults
@@ -111,3 +114,13 @@ def test_one_that_is_told_twice_at_once_says_how_it_ended(job: TrainJob, tmp_pat
     code, said = answer(process)
     assert code == 0 and ("refused" in said or said["interrupted"]), said
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_standard_error_that_takes_nothing_ends_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is on a disk that is full, say."""
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        companion._show(LocalEvent(kind="note", text="the job starts from the beginning"))
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):  # what it holds
+            full.close()

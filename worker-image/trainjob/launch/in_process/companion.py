@@ -8,6 +8,7 @@ holds the training must not hold agents, uploads and the operator.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -114,7 +115,8 @@ def _tell(telling: Telling, event: LocalEvent) -> None:
 
 def _show(event: LocalEvent) -> None:
     if event.kind in ("line", "note"):
-        streams.write(sys.stderr, event.text)
+        with contextlib.suppress(OSError, ValueError):  # a full disk, say: what trains does not end by it
+            streams.write(sys.stderr, event.text)
 
 
 if __name__ == "__main__":
