@@ -40,6 +40,20 @@ os._exit(main())
 """
 """An agent of whose threads one never comes back, as one that reads from a disk that hangs."""
 
+STEP_FAILS = """
+import os
+from trainjob.agent.control.sync import Sync
+from trainjob.agent.work import Work
+step = STEP
+async def fails(self, *arguments):
+    await step(self, *arguments)
+    raise RuntimeError("can't start new thread")
+STEP = fails
+from trainjob.agent.__main__ import main
+os._exit(main())
+"""
+"""An agent at a limit of processes, say, one of whose last steps fails."""
+
 
 def saving(size: int = 1000) -> str:
     return SAVE.replace("SIZE", str(size))
@@ -72,6 +86,16 @@ def test_a_thread_that_hangs_keeps_no_pod(tmp_path: Path) -> None:
         rig.wait(lambda: rig.coordinator.reports)
         rig.exit(contract.EXIT_OK)
         assert rig.exit_code(0) == contract.EXIT_OK
+
+
+@pytest.mark.parametrize("step", ["Work.end", "Sync.last_word", "Work.close"])
+def test_a_last_step_that_fails_takes_no_exit_code_and_no_last_word(tmp_path: Path, step: str) -> None:
+    with Rig(tmp_path, script="", agents=1, entry=("-c", STEP_FAILS.replace("STEP", step))) as rig:
+        rig.wait(lambda: rig.coordinator.reports)
+        rig.exit(contract.EXIT_JOB_FAILED)
+        assert rig.exit_code(0) == contract.EXIT_JOB_FAILED
+        assert rig.report(0)["last"]
+        assert "agent | RuntimeError: can't start new thread" in rig.text(0)
 
 
 def test_sigterm_of_a_complete_job_is_no_failure(tmp_path: Path) -> None:

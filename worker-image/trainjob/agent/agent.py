@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import signal
-from typing import Any, Awaitable, Callable, Dict, Optional, cast
+from typing import Any, Awaitable, Callable, Dict, Iterator, Optional, cast
 
 from trainjob.agent import observed, steady
 from trainjob.agent.background import Background, explain, of_a_thread, where, within
@@ -250,15 +250,28 @@ class Agent:
             farewell.leave(contract.TERMINATION_LOG, farewell.farewell(self.report(), code, self._why))
 
     async def _leave(self) -> None:
-        """Nothing of ours stays: no process, no socket, no folder but the pod's own."""
-        await self._work.end()
+        """Nothing of ours stays: no process, no socket, no folder but the pod's own. What fails of that is said, and
+        nothing is left out for it.
+        """
+        with self._said():
+            await self._work.end()
         if not self._orphaned:
-            await self._sync.last_word(LAST_WORD_S)
+            with self._said():
+                await self._sync.last_word(LAST_WORD_S)
         self._sync.close()
-        await self._work.close()
+        with self._said():
+            await self._work.close()
         if self._orphaned:
             shutil.rmtree(self._config.work_dir, ignore_errors=True)
-        self._console.close(CLOSE_S)
+        with self._said():
+            self._console.close(CLOSE_S)
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._console.say(f"{explain(error)}\n{where(error)}")
 
     # -- signals, files, faults ----------------------------------------------------------------------------------------
 

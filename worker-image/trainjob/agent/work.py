@@ -321,7 +321,7 @@ class Work:
         if self.attempt is not None:
             try:
                 await within(self.attempt.stop(contract.END_STOPPED, 0), STOP_S)
-            except (Stuck, OSError, asyncio.TimeoutError) as error:
+            except (Stuck, OSError, RuntimeError, asyncio.TimeoutError) as error:  # RuntimeError: no thread to be had
                 self._console.say(explain(error))
             self.attempt.close()
 
