@@ -6,6 +6,8 @@ import json
 import os
 import queue
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ from trainjob.launch.handover.callbacks import RunContext
 from trainjob.launch.in_process import fit, guest, places, stand_in
 from trainjob.launch.in_process.hearing import Hearing
 from trainjob.launch.outcome.hearers import Hearers
+from trainjob.session.errors import AgentLostError, BarrierMismatchError
 from trainjob_api import contract
 from trainjob_api.v1alpha1 import TrainJob
 
@@ -387,9 +390,59 @@ def test_num_workers_0_that_tj_stop_ends_is_interrupted(stage: Stage, capfd: pyt
             scaling_config=ScalingConfig(num_workers=0),
             run_config=RunConfig(name="job", storage_path=stage.storage),
         ).fit()
-    assert caught.value.__suppress_context__, "nothing is shown but that"
+    assert caught.value.__context__ is None, "nothing is shown but that"
     assert ended(stops[0])[0] == contract.CLI_OK
     assert "stopped; a TorchTrainer with name='job' resumes from its checkpoint" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_num_workers_0_whose_rank_is_ended_fails_with_what_ended_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_ins: list[int] = []
+    begin = guest.Guest.begin
+
+    def begin_and_tell(self: guest.Guest) -> None:
+        begin(self)
+        assert self._stand_in is not None
+        stand_ins.append(struct.unpack("3i", self._stand_in.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+    monkeypatch.setattr(guest.Guest, "begin", begin_and_tell)
+
+    def loop() -> None:
+        trainjob.report({"step": 0})
+        os.kill(stand_ins[0], signal.SIGKILL)
+        while True:
+            trainjob.report({"step": 1})
+
+    with pytest.raises(TrainingFailedError, match=r"rank 0 on job-0 was killed by SIGKILL") as caught:
+        TorchTrainer(
+            loop,
+            scaling_config=ScalingConfig(num_workers=0),
+            run_config=RunConfig(name="job", storage_path=stage.storage),
+        ).fit()
+    assert caught.value.__context__ is None, "not with a call that came after it"
+
+
+def test_what_is_only_the_answer_to_a_rank_that_was_ended_is_known_by_its_stand_in(stage: Stage) -> None:
+    """An agent that dies closes its connections a moment before its stand-ins end, and programs raise their own from
+    what a call raises.
+    """
+    job = jobs.from_script(jobs.ScriptJob(command=("python", "train.py"), name="job", storage=str(stage.storage)))
+    ended = guest.Guest(job, places.Place())
+    mismatch, lost, own = BarrierMismatchError("stopped"), AgentLostError("gone"), LookupError("no such digit")
+    own.__cause__ = own
+    raised = ValueError("in step 3")
+    raised.__cause__ = mismatch
+    ended._stand_in, theirs = socket.socketpair()
+    with ended._stand_in:
+        assert not any(map(ended.tells_of_its_end, (mismatch, own, raised, None)))
+        closing = threading.Timer(0.05, theirs.close)
+        closing.start()
+        assert ended.tells_of_its_end(lost)
+        closing.join()
+        assert ended.tells_of_its_end(mismatch) and ended.tells_of_its_end(raised)
+        assert not ended.tells_of_its_end(own)
 
 
 @pytest.mark.slow

@@ -66,25 +66,21 @@ class _InProcess:
         if self._where.rank:  # a run without a name got its name in rank 0's process
             who = link().context
             self._context = replace(self._context, name=who.job, path=who.storage or self._context.path)
-        returned = None
+        returned, ended_by = None, None
         try:
             returned = self._train()
         except BaseException as error:
-            was_ended = guest.tells_of_its_end(error)
-            end = self._closed(guest, error)
-            was_stopped = was_ended and end is not None and end.interrupted  # by `tj stop`
-            if was_stopped or isinstance(error, KeyboardInterrupt):
-                self._say(
-                    f"stopped; a {self._settings.trainer} with name={self._context.name!r} resumes from its checkpoint"
-                )
-                if was_stopped:
-                    raise KeyboardInterrupt from None
-            elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
-                return self._conclude(end, None)
-            elif isinstance(error, Exception):
-                self._tell_of(error)
-            raise
-        return self._conclude(self._closed(guest, None), returned)
+            if self._where.rank or not guest.tells_of_its_end(error):
+                end = self._closed(guest, error)
+                if isinstance(error, KeyboardInterrupt):
+                    self._say_stopped()
+                elif end is not None and end.job.status.holds("Complete"):  # a report() that met the stop criterion
+                    return self._conclude(end, None)
+                elif isinstance(error, Exception):
+                    self._tell_of(error)
+                raise
+            ended_by = error  # and how the job has ended tells more
+        return self._conclude(self._closed(guest, ended_by), returned)
 
     def _closed(self, guest: Guest, error: BaseException | None) -> End | None:
         end = guest.close(error)
@@ -128,6 +124,7 @@ class _InProcess:
             status = None if end is None else end.job.status
             return results.read(self._context.path, return_value=returned, status=status)
         if end.interrupted:
+            self._say_stopped()
             raise KeyboardInterrupt
         self._hearers.failure(end.job)
         error = verdict.of_failed(end.job)
@@ -150,6 +147,9 @@ class _InProcess:
     @property
     def _talks(self) -> bool:
         return self._settings.run.verbose != 0
+
+    def _say_stopped(self) -> None:
+        self._say(f"stopped; a {self._settings.trainer} with name={self._context.name!r} resumes from its checkpoint")
 
     def _say(self, text: str) -> None:
         if self._display is not None:

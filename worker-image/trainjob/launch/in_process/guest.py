@@ -31,11 +31,13 @@ from trainjob.launch.local.registry.recorder import ENV_COMMAND
 from trainjob.screen.asked import Asker
 from trainjob.screen.display import Display
 from trainjob.session import calls, link, rank_state
-from trainjob.session.errors import TrainJobError
+from trainjob.session.errors import AgentLostError, TrainJobError
 from trainjob_api import contract, defaults
 from trainjob_api.v1alpha1 import TrainJob
 
 _POLL_S = 0.1
+_LOST_S = 5.0
+"""So long a stand-in may outlive its agent."""
 _RESTART_S = 60.0
 """How long the job of a torchrun's processes that were just restarted may take to end."""
 _GIVEN = (
@@ -144,14 +146,17 @@ class Guest:
                 self._give_up()
 
     def tells_of_its_end(self, error: BaseException | None) -> bool:
-        """Whether that is but the answer to a call of a rank that its agent has ended (`tj stop`, say): how its job
-        ended tells more.
+        """Whether that is but the answer to a call of a rank that its agent has ended (`tj stop`, say), or was raised
+        from it: how its job ended tells more.
         """
-        if not isinstance(error, TrainJobError) or self._stand_in is None:
+        ours = _ours(error)
+        if ours is None or self._stand_in is None:
             return False
         poll = select.poll()  # select() has no room for the numbers of a process that has many open
         poll.register(self._stand_in, select.POLLIN)
-        return bool(poll.poll(0))  # all that it had to say was said at the beginning
+        # All that it had to say was said at the beginning. An agent that dies closes its connections a moment before
+        # its stand-ins end.
+        return bool(poll.poll(_LOST_S * 1000 if isinstance(ours, AgentLostError) else 0))
 
     def _interrupts(self) -> contextlib.AbstractContextManager[Interrupts]:
         """Other ranks than 0 leave nothing that one could spoil."""
@@ -269,6 +274,15 @@ class Guest:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _ours(error: BaseException | None) -> TrainJobError | None:
+    """The library's own error that this is, or was raised from."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen and not isinstance(error, TrainJobError):
+        seen.append(error)
+        error = error.__cause__
+    return error if isinstance(error, TrainJobError) else None
 
 
 def _adapted(job: TrainJob, where: Place, folder: str) -> TrainJob:
