@@ -6,11 +6,11 @@ is away is waited for; pods are followed as they come and go.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,7 +66,7 @@ def follow(
     """Updates until the job finished and its last lines were read, was cancelled or deleted, or `until` says so of
     its state.
     """
-    with closing(_Follower(api, wanted)) as follower:
+    with contextlib.closing(_Follower(api, wanted)) as follower:
         yield from follower.run(until or (lambda job: False), clock)
 
 
@@ -111,6 +111,7 @@ class _Follower:
                 yield Update(kind="note", text="the API server answers again")
             away = False
             if self._uid and manifest["metadata"]["uid"] != self._uid:
+                yield from self._drain(0.0)
                 yield Update(kind="gone", text=f"{self._wanted.name} was deleted, and there is a new one of that name")
                 return
             update = self._seen(manifest)
@@ -190,14 +191,15 @@ class _Follower:
                 continue
 
     def _drain(self, seconds: float) -> Iterator[Update]:
-        """What readers say within that time; what is there at least."""
+        """What readers say within that time, and what is there then: those who write faster than anybody takes it keep
+        nobody from the next look at the job.
+        """
         end = time.monotonic() + seconds
-        while True:
-            try:
-                left = end - time.monotonic()
-                yield self._lines.get(timeout=left) if left > 0 else self._lines.get_nowait()
-            except queue.Empty:
-                return
+        with contextlib.suppress(queue.Empty):
+            while (left := end - time.monotonic()) > 0:
+                yield self._lines.get(timeout=left)
+            for _ in range(self._lines.qsize()):
+                yield self._lines.get_nowait()
 
 
 def _of(job: TrainJob, pod: Manifest) -> bool:

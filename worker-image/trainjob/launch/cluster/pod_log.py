@@ -16,6 +16,8 @@ from trainjob_api import contract
 
 RETRY_S = 1.0
 IDLE_S = 30.0
+_FORBIDDEN = (401, 403)
+"""What the API server answers who may not read it."""
 
 
 class Target(NamedTuple):
@@ -88,7 +90,7 @@ class PodLog:
         self._restarts: int | None = None
 
     def follow(self, emit: Callable[[str], None]) -> None:
-        """Hand on every line until the pod is over or gone."""
+        """Hand on every line until the pod is over or gone. Raises ApiError: it may not be read."""
         broken = False
         while not self._stopped.is_set():
             pod = self._pod()
@@ -111,8 +113,10 @@ class PodLog:
             try:
                 pod = self._api.get(jobs_api.core(self._target.namespace, "pods", self._target.pod))
             except ApiError as error:
-                if not error.passing:
+                if error.absent:
                     return None
+                if not error.passing:
+                    raise
                 self._stopped.wait(RETRY_S)
             else:
                 return pod if pod["metadata"]["uid"] == self._target.uid else None
@@ -128,6 +132,8 @@ class PodLog:
                 if self._stopped.is_set():
                     break
         except ApiError as error:
+            if error.status in _FORBIDDEN:
+                raise
             return "broken" if error.passing else "refused"
         return "end"
 
