@@ -257,3 +257,38 @@ def test_where_ranks_stand_is_shown_and_who_stands_elsewhere(machine: Machine) -
     assert machine.status("apart") == "Running", "being asked does nothing to it"
     assert machine.tj("stop", "apart")[0] == contract.CLI_OK
     assert machine.tj("stack", "apart")[0] == contract.CLI_ERROR, "it does not run"
+
+
+FOLLOWED = """
+import os, time, trainjob
+
+def loop():
+    trainjob.report({"loss": 1.0})
+    deadline = time.monotonic() + HANG_S
+    while not os.path.exists("heard"):
+        assert time.monotonic() < deadline, "nobody heard of the report"
+        time.sleep(0.05)
+
+class Hears(trainjob.UserCallback):
+    def on_report(self, run_context, report):
+        open("heard", "w").close()
+
+trainjob.DataParallelTrainer(
+    loop,
+    scaling_config=trainjob.ScalingConfig(num_workers=1),
+    run_config=trainjob.RunConfig(name="count", storage_path="store", callbacks=[Hears()]),
+).fit()
+"""
+
+
+def test_a_callback_hears_of_a_report_before_the_next_one(machine: Machine) -> None:
+    (machine.folder / "followed.py").write_text(FOLLOWED.replace("HANG_S", str(HANG_S)))
+    done = subprocess.run(
+        [sys.executable, "followed.py"],
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        timeout=2 * HANG_S,
+        check=False,
+    )
+    assert done.returncode == contract.CLI_OK, done.stderr.decode()

@@ -50,7 +50,7 @@ def test_a_look_that_began_before_the_jobs_end_does_not_show_it_with_the_progres
 
     async def look_on() -> None:
         driver._changed = asyncio.Event()
-        driver._publish = lambda kind, **content: shown.append(content["job"])
+        driver._publish = lambda kind, **content: shown.append(content["job"]) if kind == "status" else None
         looking = asyncio.create_task(
             driver._show_progress(
                 None, SimpleNamespace(views=None, listening_since=None), SimpleNamespace(taking_s=0.0)
@@ -82,7 +82,7 @@ def test_a_committed_status_does_not_take_back_what_was_seen_of_the_progress(
 
     async def look_on() -> None:
         driver._changed = asyncio.Event()
-        driver._publish = lambda kind, **content: shown.append(content["job"])
+        driver._publish = lambda kind, **content: shown.append(content["job"]) if kind == "status" else None
         looking = asyncio.create_task(
             driver._show_progress(
                 None, SimpleNamespace(views=None, listening_since=None), SimpleNamespace(taking_s=0.0)
@@ -117,10 +117,37 @@ def test_a_job_that_becomes_complete_as_its_stop_is_looked_into_stays_complete()
 
     async def end() -> None:
         driver._changed = asyncio.Event()
-        driver._publish = lambda kind, **content: shown.append(content["job"])
+        driver._publish = lambda kind, **content: shown.append(content["job"]) if kind == "status" else None
         driver._has_completed = asked
         await driver._show_end(SimpleNamespace(views=lambda key: {}))
 
     asyncio.run(end())
     assert [each.status.phase for each in shown] == ["Complete"]
     assert driver.job.status.holds("Complete")
+
+
+def test_who_follows_the_reports_of_a_job_is_told_to_look_after_its_last_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A report comes to storage a second after the job's progress tells of it, and nothing else may follow for long."""
+    told: list[tuple[str, int | None]] = []
+    driver: Any = Driver(RUNNING, SimpleNamespace(), "", lambda: False)  # type: ignore[arg-type]
+
+    async def observe(*_: object) -> Observed:
+        return Observed(job=RUNNING)
+
+    async def look_on() -> None:
+        driver._publish = lambda kind, **content: told.append((kind, content["job"].status.progress.step))
+        looking = asyncio.create_task(
+            driver._show_progress(
+                None, SimpleNamespace(views=None, listening_since=None), SimpleNamespace(taking_s=0.0)
+            )
+        )
+        for _ in range(10 * drive.LOOKS):
+            await asyncio.sleep(0)
+        looking.cancel()
+
+    monkeypatch.setattr(drive, "SHOW_EVERY_S", 0)
+    monkeypatch.setattr(drive, "observe", observe)
+    asyncio.run(look_on())
+    assert told == [("status", 300), *[("look", 300)] * drive.LOOKS]

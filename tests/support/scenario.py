@@ -71,7 +71,7 @@ class Told:
 
     def text(self) -> str:
         """Everything that was shown, for a failing test's message."""
-        said = [f"{event.kind}: {event.text}" for event in self.events if event.kind != "status"]
+        said = [f"{event.kind}: {event.text}" for event in self.events if event.kind not in ("status", "look")]
         return "\n".join([*said, self.status.model_dump_json(exclude_none=True, indent=1)])
 
     def pods(self, attempt: int) -> list[str]:

@@ -24,9 +24,9 @@ from trainjob_api.v1alpha1 import TrainJob
 class LocalEvent:
     """Something to show."""
 
-    kind: Literal["status", "line", "event", "note"]
+    kind: Literal["status", "line", "event", "note", "look"]
     """status: `job` changed; line: a worker wrote `text`; event: `text` is a Kubernetes event's; note: `text` is the
-    launcher's own.
+    launcher's own; look: `job` is as it was, and its storage may have more of it than at its last change.
     """
     text: str = ""
     job: TrainJob | None = None
@@ -157,7 +157,7 @@ class Caller:
         finally:
             self._put(None)
 
-    def _publish(self, kind: Literal["status", "line", "event", "note"], **content: Any) -> None:
+    def _publish(self, kind: Literal["status", "line", "event", "note", "look"], **content: Any) -> None:
         event = LocalEvent(kind=kind, **content)
         if event.job is not None:
             event = replace(event, job=_as_here(job_in_words_of(self._asker, event.job)))

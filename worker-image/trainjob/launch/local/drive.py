@@ -55,6 +55,8 @@ LONGEST_STOP_S = EXIT_WAIT_S + contract.DEFAULT_GRACE_S
 
 SHOW_EVERY_S = 0.3
 """How often progress is shown to those who look on."""
+LOOKS = 40
+"""So often after a change those who follow the job's reports on storage are told to look: they come there behind it."""
 
 
 class Stop(IntEnum):
@@ -82,6 +84,8 @@ class Driver:
         self._changed: asyncio.Event
         self._publish: Callable[..., None]
         self._shown: TrainJobStatus | None = None
+        self._looks = 0
+        """How many are left."""
         self._slow = 0
         """The attempt of whose slow start was told."""
         self._waits = False
@@ -254,6 +258,9 @@ class Driver:
             )
             self._job = self._job.model_copy(update={"status": status})
             self._show(self._job)
+            if self._looks:
+                self._looks -= 1
+                self._publish("look", job=self._job)
 
     def _tell_of_a_wait(self, taking_s: float) -> None:
         if taking_s > slow_start.AFTER_S and not self._waits and self._job.status.attempt is None:
@@ -271,7 +278,7 @@ class Driver:
 
     def _show(self, job: TrainJob) -> None:
         if job.status != self._shown:
-            self._shown = job.status
+            self._shown, self._looks = job.status, LOOKS
             self._publish("status", job=job)
 
     def _saw_line(self, pod: str, line: str) -> None:
