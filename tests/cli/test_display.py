@@ -176,3 +176,32 @@ def test_what_a_terminal_cannot_show_ends_no_job(clock: Clock) -> None:
         display.close()
         shown = written.getvalue().decode("latin-1")
         assert "caf? 1" in shown and "attempt 1 failed: ?" in shown and "no ?" in shown
+
+
+def test_the_traceback_of_an_attempt_stands_before_its_end_and_the_next_one(clock: Clock) -> None:
+    """Also where it may turn out to be the same as one that was shown."""
+    written = io.StringIO()
+    display = Once(PlainDisplay(written, written, clock))
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/w/train.py", line 80, in <module>',
+        "ValueError: bad batch",
+    ]
+    for number in (1, 2):
+        display.status(job({"attempt": attempt(number), **({"lastFailure": failure()} if number > 1 else {})}))
+        for line in lines:
+            display.line(f"r00 | {line}")
+    display.status(job({"attempt": attempt(3), "lastFailure": failure(attempt=2)}))
+    display.line("r00 | starts again")
+    shown = [line.partition(" | ")[2] for line in written.getvalue().splitlines()]
+    places = [
+        next(place for place, line in enumerate(shown) if said in line)
+        for said in (
+            "attempt 2 started",
+            "(the same ValueError",
+            "attempt 2 failed",
+            "attempt 3 started",
+            "starts again",
+        )
+    ]
+    assert places == sorted(places), shown

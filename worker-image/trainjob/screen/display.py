@@ -20,7 +20,7 @@ from trainjob.screen.streams import write
 from trainjob_api.contract import ENV_VERBOSE
 
 if TYPE_CHECKING:
-    from trainjob_api.v1alpha1 import TrainJob
+    from trainjob_api.v1alpha1 import Failure, TrainJob
 
 
 class Display(Protocol):
@@ -101,9 +101,14 @@ class Once:
 
     def __init__(self, display: Display) -> None:
         self._display, self._repeats = display, Repeats()
+        self._failure: Failure | None = None
 
     def status(self, job: TrainJob) -> None:
-        """Pass it on."""
+        """Pass it on; what ended an attempt after its ranks' tracebacks."""
+        if job.status.last_failure != self._failure:
+            self._failure = job.status.last_failure
+            for line in self._repeats.settle():
+                self._display.line(line)
         if job.status.attempt is not None:
             self._repeats.attempt = job.status.attempt.number
         self._display.status(job)
