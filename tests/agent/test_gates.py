@@ -22,7 +22,7 @@ class Coming:
         loop = asyncio.get_running_loop()
         self.waits, self.hosts = loop.create_future(), loop.create_future()
 
-    def fork(self) -> Coming:
+    def fork(self, refused: Any) -> Coming:
         return self
 
     def come(self) -> None:
@@ -54,7 +54,7 @@ async def steps(number: int = 5) -> None:
 def test_a_fork_that_comes_as_its_start_is_given_up_goes() -> None:
     async def play() -> None:
         coming = Coming()
-        single = asyncio.ensure_future(gates.single(cast(WarmParent, coming)))
+        single = asyncio.ensure_future(gates.single(cast(WarmParent, coming), print))
         await steps()
         coming.come()
         single.cancel()

@@ -133,6 +133,36 @@ def test_where_there_is_no_room_for_a_fork_ranks_start_plainly_and_it_is_said(
         assert rig.text(0).count(f"ranks start in a new interpreter: {why}") == 1
 
 
+SCARCE_FOR_A_MOMENT = """
+import errno, os, pathlib
+own, fork, tries = os.getpid(), os.fork, []
+def full():
+    tries.append(1)
+    if os.getpid() == own and len(tries) == 3:
+        pathlib.Path("FLAG").touch()
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+os.fork = full
+"""
+"""There is no room for the fork that is made ahead: the parent has looked at itself with one, the second is a rank."""
+
+
+def test_a_fork_that_could_not_be_made_ahead_is_made_later_and_nothing_else_is_said(tmp_path: Path) -> None:
+    modules, flag = tmp_path / "modules", tmp_path / "refused"
+    modules.mkdir()
+    (modules / "scarce.py").write_text(SCARCE_FOR_A_MOMENT.replace("FLAG", str(flag)))
+    path = os.pathsep.join([str(modules), str(ROOT / "operator"), str(ROOT / "worker-image")])
+    spec = {**ALWAYS, "preload": ["decimal", "scarce"]}
+    with Rig(tmp_path, script=SAYS, agents=1, spec=spec, entry=PATIENT, env={"PYTHONPATH": path}) as rig:
+        rig.run(1)
+        rig.wait_text(0, "rank 0 is a fork in attempt 1")
+        rig.wait(flag.exists, "none for the next start")
+        rig.run(2)
+        rig.wait_text(0, "rank 0 is a fork in attempt 2")
+        assert "a new interpreter" not in rig.text(0)
+        rig.wait(lambda: rig.report(0)["forks"] == {"ranks": 1, "why": None, "learned": []}, "nor in its report")
+
+
 IMPORTS = """
 import sys, tempfile, trainjob
 before = set(sys.modules)

@@ -10,6 +10,7 @@ from trainjob_api.contract import ForksReport
 
 SHOWN = 64
 """Packages that are told."""
+PLAINLY = "ranks start in a new interpreter"
 
 
 class Account:
@@ -36,13 +37,21 @@ class Account:
         """One more rank of it."""
         self.forked += fork
         self._plainly += not fork
+        if not fork and self._why is not None:
+            self.say(self._why)
 
-    def say(self, why: str, what: str = "ranks start in a new interpreter") -> None:
-        """`what` follows from `why`."""
+    def note(self, why: str) -> None:
+        """A fork was refused: said where a rank starts without one."""
         self._why = why
-        if why not in self._said:
-            self._said.append(why)
-            self._print(f"{what}: {why}")
+
+    def say(self, why: str, what: str = PLAINLY) -> None:
+        """`what` follows from `why`."""
+        if what == PLAINLY:
+            self._why = why
+        line = f"{what}: {why}"
+        if line not in self._said:
+            self._said.append(line)
+            self._print(line)
 
     def remark(self, text: str) -> None:
         """What changes nothing for a user: once, where the log is verbose."""

@@ -15,17 +15,19 @@ from typing import IO, Any, Callable
 from trainjob.agent.processes.reaper import Reaper, is_our_child
 from trainjob.agent.warm.line import Line
 from trainjob_api.typed import BadMessage
-from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Host, Hosts, Order, Plain, packet
+from trainjob_api.warm_messages import FROM_GATE, ORDERS, TO_GATE, Go, Here, Host, Hosts, Order, Plain, Refused, packet
 
 
 class Gate:
     """One fork."""
 
-    def __init__(self, reaper: Reaper, line: socket.socket, say: Callable[[str], None]) -> None:
-        """`say`: why this fork did not go the warm way."""
+    def __init__(
+        self, reaper: Reaper, line: socket.socket, say: Callable[[str], None], refused: Callable[[str], None]
+    ) -> None:
+        """`say`: why this fork did not go the warm way. `refused`: why there is none."""
         self._reaper = reaper
         self._line = Line(line, FROM_GATE, self._heard)
-        self._say = say
+        self._say, self._refused = say, refused
         self.pid = 0
         self.waits: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether it stands and waits; False: it never will."""
@@ -98,6 +100,8 @@ class Gate:
             self._say(f"a fork of the warm parent says what makes no sense: {word}")
         elif isinstance(word, Plain):
             self._say(word.why)
+        elif isinstance(word, Refused) and not self.pid:
+            self._refused(word.why)
         elif word is not None:
             self._say(getattr(word, "why", "a fork of the warm parent is not this agent's child"))
         self._lost()

@@ -5,7 +5,7 @@ and of which parent.
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from trainjob.agent.warm.gate import Gate
 from trainjob.agent.warm.parent import WarmParent
@@ -14,11 +14,15 @@ from trainjob_api.warm_messages import Order
 GATE_S = 5.0
 """From the request: how long they are waited for."""
 
+Refused = Callable[[str], None]
+"""Told why there is no fork."""
+
 
 class Gates:
     """Those of one agent."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: Refused) -> None:
+        self._refused = refused
         self._there: List[Gate] = []
 
     def __bool__(self) -> bool:
@@ -35,7 +39,7 @@ class Gates:
     def fill(self, count: int, parent: WarmParent) -> None:
         """Have so many, of this parent where there are fewer."""
         while len(self._there) < count:
-            gate = forked(parent)
+            gate = forked(parent, self._refused)
             if gate is None:
                 return
             self._there.append(gate)
@@ -70,17 +74,17 @@ class Gates:
         self._there = []
 
 
-def forked(parent: WarmParent) -> Optional[Gate]:
+def forked(parent: WarmParent, refused: Refused) -> Optional[Gate]:
     """One to be; None: there is none for the moment."""
     try:
-        return parent.fork()
+        return parent.fork(refused)
     except OSError:
         return None  # no descriptors left, for the moment
 
 
-async def single(parent: WarmParent) -> Optional[Gate]:
+async def single(parent: WarmParent, refused: Refused) -> Optional[Gate]:
     """One that stands, for something else than a rank. May be cancelled."""
-    gate = forked(parent)
+    gate = forked(parent, refused)
     if gate is None:
         return None
     try:

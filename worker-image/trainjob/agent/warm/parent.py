@@ -142,8 +142,8 @@ class WarmParent:
         self._reaper.watch(kept.pid, self._ended, group=True)
         self._line.send(packet(TO_PARENT, begin))
 
-    def fork(self) -> Optional[Gate]:
-        """A gate to be; None: it is gone."""
+    def fork(self, refused: Callable[[str], None]) -> Optional[Gate]:
+        """A gate to be; None: it is gone. `refused`: why there is none."""
         if self._line is None:
             return None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -153,7 +153,7 @@ class WarmParent:
             except OSError:
                 ours.close()
                 return None
-        gate = Gate(self._reaper, ours, self._say)
+        gate = Gate(self._reaper, ours, self._say, refused)
         gate.waits.add_done_callback(self._forked)
         return gate
 

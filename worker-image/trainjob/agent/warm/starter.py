@@ -74,16 +74,14 @@ class WarmStarter:
         self._doubt: Optional[str] = None
         """Why the ranks of this attempt are not forked, by what their script says."""
         self._environ: Dict[str, str] = {}
-        self._gates = Gates()
+        self._gates = Gates(self._account.note)
         self._count = 0
         """Ranks of an attempt here."""
         self._patience: Optional[asyncio.TimerHandle] = None
         """When nobody waits for the parent any more."""
         self._next: Optional[asyncio.TimerHandle] = None
         """Makes the forks of the next start."""
-        self.stores = Stores(
-            self._for_store, lambda why: self._account.say(why, "rank 0 serves the ranks' store itself")
-        )
+        self.stores = Stores(self._for_store, self._no_store)
 
     @property
     def parent(self) -> Optional[WarmParent]:
@@ -171,7 +169,7 @@ class WarmStarter:
         parent = await self._awaited() if self._maker.reading.doubt() is None else None
         if parent is None or not parent.can_fork or module not in parent.modules:
             return None
-        return await gates.single(parent)
+        return await gates.single(parent, self._no_store)
 
     async def _for_store(self, module: str) -> Optional[Gate]:
         why = self._maker.reading.serves()
@@ -179,6 +177,9 @@ class WarmStarter:
             return await self.single(module)
         self._account.remark(f"rank 0 serves the ranks' store itself: {why}")
         return None
+
+    def _no_store(self, why: str) -> None:
+        self._account.say(why, "rank 0 serves the ranks' store itself")
 
     async def _awaited(self) -> Optional[WarmParent]:
         """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""
