@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,23 @@ def test_a_handler_of_the_programs_own_is_called_when_it_disturbs_nothing_any_mo
         signal.raise_signal(signal.SIGTERM)
         assert called == [signal.SIGTERM]
     assert called == [signal.SIGTERM] * 2 and handlers() == own
+
+
+def test_one_that_comes_as_handlers_are_put_back_takes_none_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: called.append(number))
+    own, put = handlers(), signal.signal
+
+    def put_as_one_presses(number: int, handler: Any) -> None:
+        put(number, handler)
+        if number == signal.SIGTERM:
+            signal.raise_signal(signal.SIGINT)
+
+    with interrupts(ends=True):
+        signal.raise_signal(signal.SIGTERM)
+        monkeypatch.setattr(signal, "signal", put_as_one_presses)
+    monkeypatch.undo()
+    assert called == [signal.SIGTERM] and handlers() == own
 
 
 def test_what_was_answered_is_not_raised_any_more() -> None:

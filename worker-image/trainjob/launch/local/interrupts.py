@@ -91,10 +91,12 @@ class Interrupts:
             signal.signal(number, self._come)
 
     def _restore(self) -> None:
-        self.held = self._over = True
+        """One that comes meanwhile waits with the others."""
+        self.held = True
         for number, default in _DEFAULTS.items():
             if signal.getsignal(number) == self._come:
                 signal.signal(number, self._own.get(number) or default)
+        self._over = True
 
     def _end(self, error: BaseException | None) -> None:
         """What waits comes now: all where the job did not end, else what this was no answer to."""
