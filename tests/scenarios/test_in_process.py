@@ -48,6 +48,9 @@ for step in range(start, 4):
     trainjob.report({"step": step}, checkpoint=trainjob.Checkpoint.from_dict({"step": step}), step=step)
     if step == 1:
         if "raise" in sys.argv: raise LookupError("no such digit")
+        if "hook" in sys.argv:
+            sys.excepthook = lambda kind, error, trace: print("own hook:", error)
+            raise LookupError("no such digit")
         if "exit" in sys.argv: sys.exit(3)
         if "stop" in sys.argv: breakpoint()
         if "wait" in sys.argv:
@@ -443,6 +446,14 @@ def test_what_is_only_the_answer_to_a_rank_that_was_ended_is_known_by_its_stand_
         closing.join()
         assert ended.tells_of_its_end(mismatch) and ended.tells_of_its_end(raised)
         assert not ended.tells_of_its_end(own)
+
+
+@pytest.mark.slow
+def test_a_script_that_has_a_hook_of_its_own_and_breaks_is_no_complete_job(stage: Stage) -> None:
+    code, out, err = ended(start(stage, "train.py", "init", "hook"))
+    assert (code, "own hook: no such digit" in out) == (1, True), err
+    code, out, err = ended(start(stage, "train.py", "init"))
+    assert code == 0 and "starts at 2 in" in out, err
 
 
 @pytest.mark.slow

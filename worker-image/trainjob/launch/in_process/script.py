@@ -83,6 +83,7 @@ class _Script:
         self._guest = Guest(self._job, where, display=self._display)
         # A debugger that runs the script takes its exceptions and its end: then nobody knows whether it completed.
         self._error: BaseException | None = KeyboardInterrupt() if _debugged() else None
+        self._last = getattr(sys, "last_value", None)
 
     def begin(self) -> None:
         self._guest.begin()
@@ -100,6 +101,9 @@ class _Script:
         _unless_ended(self._guest, self._hook, kind, error, trace)
 
     def _ended(self) -> None:
+        last = getattr(sys, "last_value", None)
+        if self._error is None and last is not self._last:  # shown by a hook that the program has put in place of ours
+            self._error = last
         was_ended = self._guest.tells_of_its_end(self._error)
         end = self._guest.close(self._error)
         if self._display is not None:
