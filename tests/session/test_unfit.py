@@ -4,6 +4,8 @@ makes a process unfit to be forked ends with it. So does what it has imported wh
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,10 +93,12 @@ def test_who_draws_numbers_seeds_none() -> None:
 NO_ROOM = """
 import os, resource, socket
 from trainjob.session.warm import gate, parent
-from trainjob_api.warm_messages import TO_GATE, Go, packet
+from trainjob_api.warm_messages import FROM_GATE, TO_GATE, Go, packet, parse
+agents, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 resource.setrlimit(resource.RLIMIT_NOFILE, (theirs.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-print(parent._forked())
+print(parent._is_gate(own))
+print(parse(FROM_GATE, agents.recv(1000)).why)
 if os.fork() == 0:
     gate.wait(theirs, os.getppid())
 ours.recv(1000)
@@ -107,4 +111,5 @@ def test_a_fork_without_room_for_a_file_is_no_rank_that_has_ended_well() -> None
     done = subprocess.run(
         [sys.executable, "-c", NO_ROOM], capture_output=True, text=True, timeout=HANG_S / 4, check=False
     )
-    assert done.stdout.splitlines() == ["False", "1"], done.stderr
+    why = f"the warm parent cannot be forked: [Errno {errno.EMFILE}] {os.strerror(errno.EMFILE)}"
+    assert done.stdout.splitlines() == ["False", why, "1"], done.stderr
