@@ -764,8 +764,12 @@ class TrainJobStatus(StatusModel):
 
     def holds(self, type_: str) -> bool:
         """Whether the condition of that type is True."""
+        return self.held(type_) is not None
+
+    def held(self, type_: str) -> Condition | None:
+        """The condition of that type, if it is True."""
         found = self.condition(type_)
-        return found is not None and found.status == "True"
+        return found if found is not None and found.status == "True" else None
 
     @property
     def finished(self) -> bool:

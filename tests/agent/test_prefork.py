@@ -116,16 +116,21 @@ gate, or for that one's own.
 """
 
 
+def short_of_forks(tmp_path: Path, module: str) -> Rig:
+    """An agent whose warm parent has imported that."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "scarce.py").write_text(module)
+    path = os.pathsep.join([str(modules), str(ROOT / "operator"), str(ROOT / "worker-image")])
+    spec = {**ALWAYS, "preload": ["decimal", "scarce"]}
+    return Rig(tmp_path, script=SAYS, agents=1, spec=spec, entry=PATIENT, env={"PYTHONPATH": path})
+
+
 @pytest.mark.parametrize("in_the_parent", [True, False], ids=["the first", "the second"])
 def test_where_there_is_no_room_for_a_fork_ranks_start_plainly_and_it_is_said(
     tmp_path: Path, in_the_parent: bool
 ) -> None:
-    modules = tmp_path / "modules"
-    modules.mkdir()
-    (modules / "scarce.py").write_text(SCARCE.replace("IN_THE_PARENT", str(in_the_parent)))
-    path = os.pathsep.join([str(modules), str(ROOT / "operator"), str(ROOT / "worker-image")])
-    spec = {**ALWAYS, "preload": ["decimal", "scarce"]}
-    with Rig(tmp_path, script=SAYS, agents=1, spec=spec, entry=PATIENT, env={"PYTHONPATH": path}) as rig:
+    with short_of_forks(tmp_path, SCARCE.replace("IN_THE_PARENT", str(in_the_parent))) as rig:
         rig.run(1)
         rig.wait_text(0, "rank 0 is a new interpreter in attempt 1")
         why = f"the warm parent cannot be forked: [Errno {errno.EAGAIN}] {os.strerror(errno.EAGAIN)}"
@@ -148,12 +153,8 @@ os.fork = full
 
 
 def test_a_fork_that_could_not_be_made_ahead_is_made_later_and_nothing_else_is_said(tmp_path: Path) -> None:
-    modules, flag = tmp_path / "modules", tmp_path / "refused"
-    modules.mkdir()
-    (modules / "scarce.py").write_text(SCARCE_FOR_A_MOMENT.replace("FLAG", str(flag)))
-    path = os.pathsep.join([str(modules), str(ROOT / "operator"), str(ROOT / "worker-image")])
-    spec = {**ALWAYS, "preload": ["decimal", "scarce"]}
-    with Rig(tmp_path, script=SAYS, agents=1, spec=spec, entry=PATIENT, env={"PYTHONPATH": path}) as rig:
+    flag = tmp_path / "refused"
+    with short_of_forks(tmp_path, SCARCE_FOR_A_MOMENT.replace("FLAG", str(flag))) as rig:
         rig.run(1)
         rig.wait_text(0, "rank 0 is a fork in attempt 1")
         rig.wait(flag.exists, "none for the next start")

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -376,6 +377,15 @@ def test_one_that_tj_stop_ends_is_told_so_and_shown_no_traceback(
     assert code == 0 and "starts at 2 in" in out, err
 
 
+def fit_here(stage: Stage, loop: Callable[[], None]) -> None:
+    """In this process."""
+    TorchTrainer(
+        loop,
+        scaling_config=ScalingConfig(num_workers=0),
+        run_config=RunConfig(name="job", storage_path=stage.storage),
+    ).fit()
+
+
 @pytest.mark.slow
 def test_num_workers_0_that_tj_stop_ends_is_interrupted(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     stops: list[subprocess.Popen[str]] = []
@@ -388,11 +398,7 @@ def test_num_workers_0_that_tj_stop_ends_is_interrupted(stage: Stage, capfd: pyt
             time.sleep(0.05)
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        TorchTrainer(
-            loop,
-            scaling_config=ScalingConfig(num_workers=0),
-            run_config=RunConfig(name="job", storage_path=stage.storage),
-        ).fit()
+        fit_here(stage, loop)
     assert caught.value.__context__ is None, "nothing is shown but that"
     assert ended(stops[0])[0] == contract.CLI_OK
     assert "stopped; a TorchTrainer with name='job' resumes from its checkpoint" in capfd.readouterr().err
@@ -419,11 +425,7 @@ def test_num_workers_0_whose_rank_is_ended_fails_with_what_ended_it(
             trainjob.report({"step": 1})
 
     with pytest.raises(TrainingFailedError, match=r"rank 0 on job-0 was killed by SIGKILL") as caught:
-        TorchTrainer(
-            loop,
-            scaling_config=ScalingConfig(num_workers=0),
-            run_config=RunConfig(name="job", storage_path=stage.storage),
-        ).fit()
+        fit_here(stage, loop)
     assert caught.value.__context__ is None, "not with a call that came after it"
 
 

@@ -124,7 +124,7 @@ def _exit(code: int, why: str, grace_s: float = 0.0) -> InstructionFor:
 
 
 def _exit_of_finished(status: TrainJobStatus) -> InstructionFor:
-    failed = status.condition("Failed")
-    if failed is not None and failed.status == "True":
+    failed = status.held("Failed")
+    if failed is not None:
         return _exit(contract.EXIT_JOB_FAILED, f"the job failed: {failed.reason}: {failed.message}")
     return _exit(contract.EXIT_OK, "the job is complete")

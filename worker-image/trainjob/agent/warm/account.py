@@ -10,7 +10,6 @@ from trainjob_api.contract import ForksReport
 
 SHOWN = 64
 """Packages that are told."""
-PLAINLY = "ranks start in a new interpreter"
 
 
 class Account:
@@ -44,20 +43,21 @@ class Account:
         """A fork was refused: said where a rank starts without one."""
         self._why = why
 
-    def say(self, why: str, what: str = PLAINLY) -> None:
-        """`what` follows from `why`."""
-        if what == PLAINLY:
-            self._why = why
-        line = f"{what}: {why}"
-        if line not in self._said:
-            self._said.append(line)
-            self._print(line)
+    def say(self, why: str) -> None:
+        """Ranks are not forked."""
+        self._why = why
+        self.tell(f"ranks start in a new interpreter: {why}")
 
-    def remark(self, text: str) -> None:
-        """What changes nothing for a user: once, where the log is verbose."""
-        if self._verbose and text not in self._said:
+    def tell(self, text: str) -> None:
+        """Of something else; once."""
+        if text not in self._said:
             self._said.append(text)
             self._print(text)
+
+    def remark(self, text: str) -> None:
+        """What changes nothing for a user: where the log is verbose."""
+        if self._verbose:
+            self.tell(text)
 
     def give_up(self, why: str) -> None:
         """No rank is forked from now on."""

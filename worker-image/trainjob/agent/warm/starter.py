@@ -179,7 +179,7 @@ class WarmStarter:
         return None
 
     def _no_store(self, why: str) -> None:
-        self._account.say(why, "rank 0 serves the ranks' store itself")
+        self._account.tell(f"rank 0 serves the ranks' store itself: {why}")
 
     async def _awaited(self) -> Optional[WarmParent]:
         """The parent, as soon as it has imported everything, or has taken too long; None: there is none."""
@@ -291,7 +291,7 @@ class WarmStarter:
     def _is_ready(self, parent: WarmParent) -> None:
         if parent.missing and parent is self._parent:
             names = ", ".join(parent.missing)
-            self._account.say(f"spec.runtime.preload names what is not installed: {names}", "imports nothing of that")
+            self._account.tell(f"imports nothing of that: spec.runtime.preload names what is not installed: {names}")
         if self._parent is parent and parent.lives and parent.learns:
             self._learner.is_there(parent)
         if not self.warming:

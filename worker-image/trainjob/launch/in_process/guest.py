@@ -200,7 +200,7 @@ class Guest:
         if "refused" in answer:
             return str(answer["refused"])
         status = TrainJob.model_validate(answer["job"]).status if "job" in answer else None
-        failed = status.condition("Failed") if status and status.holds("Failed") else None
+        failed = status.held("Failed") if status else None
         return failed.message if failed else "the job ended before its loop began; the lines above say why"
 
     def _ended(self) -> End | None:

@@ -111,8 +111,7 @@ class _Script:
                 self._display.status(end.job)
             self._display.close()
         if end is not None and (was_ended or self._error is None) and not end.job.status.holds("Complete"):
-            name, status = self._job.metadata.name, end.job.status
-            failed = status.condition("Failed") if status.holds("Failed") else None
+            name, failed = self._job.metadata.name, end.job.status.held("Failed")
             streams.write(sys.stderr, f"{name} failed: {failed.message}" if failed else f"{name} was stopped")
 
 

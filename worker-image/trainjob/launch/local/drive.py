@@ -257,8 +257,7 @@ class Driver:
                 update={"progress": turn.status.progress, "checkpoint": turn.status.checkpoint}
             )
             self._job = self._job.model_copy(update={"status": status})
-            self._show(self._job)
-            if self._looks:
+            if not self._show(self._job) and self._looks:
                 self._looks -= 1
                 self._publish("look", job=self._job)
 
@@ -276,10 +275,13 @@ class Driver:
             self._slow = attempt.number
             self._publish("note", text=said)
 
-    def _show(self, job: TrainJob) -> None:
-        if job.status != self._shown:
-            self._shown, self._looks = job.status, LOOKS
-            self._publish("status", job=job)
+    def _show(self, job: TrainJob) -> bool:
+        """Whether it is another than was shown."""
+        if job.status == self._shown:
+            return False
+        self._shown, self._looks = job.status, LOOKS
+        self._publish("status", job=job)
+        return True
 
     def _saw_line(self, pod: str, line: str) -> None:
         self._printed = self._printed or rank_of(line) is not None
