@@ -94,6 +94,16 @@ def test_a_program_without_standard_streams_runs_a_job_all_the_same(machine: Mac
     assert machine.status("count") == "Complete"
 
 
+@pytest.mark.parametrize("full", ["1>/dev/full", "2>/dev/full"])
+def test_a_job_whose_output_is_on_a_full_disk_trains_to_its_end(machine: Machine, full: str) -> None:
+    words = [sys.executable, "-m", "trainjob.cli", "run", "train.py", "--name", "count", "--storage", "store"]
+    (machine.folder / "go").touch()
+    command = ["sh", "-c", f"exec {shlex.join([*words, '--', '4'])} {full}"]
+    done = subprocess.run(command, cwd=machine.folder, env=machine.environment, timeout=HANG_S, check=False)
+    assert done.returncode == contract.CLI_OK
+    assert machine.status("count") == "Complete"
+
+
 IN_PROCESS = {
     "init": """
 import trainjob
@@ -111,11 +121,15 @@ trainjob.DataParallelTrainer(
 }
 
 
-@pytest.mark.parametrize("asked", list(IN_PROCESS))
-def test_a_program_without_standard_error_is_a_job_itself_all_the_same(machine: Machine, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "closed"), [("init", "2>&-"), ("fit", "2>&-"), ("init", "0<&- 1>&- 2>&-"), ("fit", "0<&- 1>&- 2>&-")]
+)
+def test_a_program_without_standard_streams_is_a_job_itself_all_the_same(
+    machine: Machine, asked: str, closed: str
+) -> None:
     (machine.folder / "own.py").write_text(IN_PROCESS[asked])
     done = subprocess.run(
-        ["sh", "-c", f"exec {shlex.quote(sys.executable)} own.py 2>&-"],
+        ["sh", "-c", f"exec {shlex.quote(sys.executable)} own.py {closed}"],
         cwd=machine.folder,
         env=machine.environment,
         timeout=HANG_S,

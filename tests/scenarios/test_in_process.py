@@ -377,13 +377,29 @@ def test_one_that_tj_stop_ends_is_told_so_and_shown_no_traceback(
     assert code == 0 and "starts at 2 in" in out, err
 
 
-def fit_here(stage: Stage, loop: Callable[[], None]) -> None:
+def fit_here(stage: Stage, loop: Callable[[], None], *callbacks: UserCallback) -> None:
     """In this process."""
     TorchTrainer(
         loop,
         scaling_config=ScalingConfig(num_workers=0),
-        run_config=RunConfig(name="job", storage_path=stage.storage),
+        run_config=RunConfig(name="job", storage_path=stage.storage, callbacks=list(callbacks)),
     ).fit()
+
+
+@pytest.mark.slow
+def test_callbacks_of_num_workers_0_hear_of_a_loop_that_exits(stage: Stage) -> None:
+    told = Told()
+
+    def loop() -> None:
+        trainjob.report({"step": 0}, checkpoint=trainjob.Checkpoint.from_dict({"step": 0}))
+        sys.exit(3)
+
+    with pytest.raises(SystemExit) as caught:
+        fit_here(stage, loop, told)
+    assert caught.value.code == 3
+    assert told.steps == [0]
+    (error,) = told.errors
+    assert set(error) == {0} and "exit code 3" in str(error[0])
 
 
 @pytest.mark.slow

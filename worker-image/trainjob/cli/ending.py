@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 from trainjob.launch.outcome import ask_storage, last_good
-from trainjob.screen import changes, failure, wording
+from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen.asked import Asker
 from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK
@@ -84,7 +83,7 @@ def conclude(
     else:
         lines, code = _stopped(outcome, again), CLI_INTERRUPTED
     lines += last_good.lines(job, outcome.storage, again.command)
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    streams.say(*lines)
     return code
 
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 
+from trainjob.screen import streams
 from trainjob_api.contract import CLI_ERROR
 
 AGAIN = "<again>"
@@ -28,7 +28,7 @@ def for_each(names: Sequence[str], do: Callable[[str], int]) -> int:
         try:
             codes.append(do(name))
         except CommandError as error:
-            print(f"tj: {error}", f"next: {error.next_step}", sep="\n", file=sys.stderr, flush=True)
+            streams.say(f"tj: {error}", f"next: {error.next_step}")
             codes.append(error.code)
     return max(codes, default=0)
 

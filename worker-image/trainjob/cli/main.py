@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except CommandError as error:
-        _say(f"tj: {error}", f"next: {with_command(error.next_step, words)}")
+        streams.say(f"tj: {error}", f"next: {with_command(error.next_step, words)}")
         return error.code
     except KeyboardInterrupt:
         return CLI_INTERRUPTED
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the top loop: whatever it is, the shell gets a sentence and a code
         if os.environ.get(ENV_DEBUG):
             raise
-        _say(
+        streams.say(
             f"tj: unexpected {type(error).__name__}: {error}",
             f"next: run it again with {ENV_DEBUG}=1 for the traceback, and report it",
         )
@@ -124,10 +124,6 @@ def _version() -> int:
 
     print(f"tj {version('trainjob')}")
     return CLI_OK
-
-
-def _say(*lines: str) -> None:
-    streams.write(sys.stderr, "\n".join(lines))
 
 
 if __name__ == "__main__":

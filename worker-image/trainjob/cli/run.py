@@ -154,7 +154,7 @@ def _in_process(args: argparse.Namespace, job: TrainJob, started: float) -> int:
     from trainjob.launch.local.backend import LocalOutcome
     from trainjob.launch.local.interrupts import interrupts
 
-    streams.write(sys.stderr, places.opening(job, places.place(os.environ)))
+    streams.say(places.opening(job, places.place(os.environ)))
     os.environ.update(args.env)
     command = [*(("-m",) if args.module else ()), args.script, *args.script_args]
     try:

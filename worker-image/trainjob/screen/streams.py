@@ -4,23 +4,60 @@ displays.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import TextIO
 
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_left_out: dict[TextIO, int] = {}
+"""How often there was no room on a stream's disk since it took something."""
+
 
 def write(stream: TextIO, text: str) -> None:
-    """A line, or several. Once the reader has gone nothing is said any more: what the command does is worth more
-    than its lines.
+    """A line, or several. Once the reader has gone nothing is said any more, and while the disk below is full it is
+    left out: what the command does is worth more than its lines.
     """
     try:
-        try:
-            stream.write(text + "\n")
-        except UnicodeEncodeError:
-            stream.write(encodable(text, stream.encoding) + "\n")
-        stream.flush()
+        _write(stream, text)
     except BrokenPipeError:
         silence(stream.fileno())
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _left_out[stream] = _left_out.get(stream, 0) + 1
+        _forget(stream)
+
+
+def say(*lines: str) -> None:
+    """Lines on standard error."""
+    write(sys.stderr, "\n".join(lines))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    if left_out := _left_out.get(stream, 0):
+        text = f"tj  | lines missing here: {left_out} (the disk of this output was full)\n{text}"
+    try:
+        stream.write(text + "\n")
+    except UnicodeEncodeError:
+        stream.write(encodable(text, stream.encoding) + "\n")
+    stream.flush()
+    _left_out.pop(stream, None)
+
+
+def _forget(stream: TextIO) -> None:
+    """What the stream still holds would come before the next line, or fail the program's exit."""
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, OSError):  # a program's own stream, around the one that is full
+        return
+    disk = os.dup(descriptor)
+    try:
+        silence(descriptor)
+        stream.flush()
+    finally:
+        os.dup2(disk, descriptor)
+        os.close(disk)
 
 
 def encodable(text: str, encoding: str | None) -> str:
@@ -31,15 +68,16 @@ def encodable(text: str, encoding: str | None) -> str:
 
 def have_all() -> None:
     """A process that was started without one of its standard streams (`>&-`, some daemons) has the one that nobody
-    reads: else the next file that is opened would have its number.
+    reads, and its children have: else the next file that is opened would have its number.
     """
-    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 (as long as the process)
 
 
 def silence(*descriptors: int) -> None:

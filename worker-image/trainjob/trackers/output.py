@@ -35,7 +35,7 @@ DRAIN_S = 1.0
 def say(who: str, text: str) -> None:
     """A line of ours: whatever a library has made of the streams, and also if the log is full."""
     with suppress(OSError, ValueError, AttributeError):
-        streams.write(sys.stderr, f"{OURS}{who}: {text}")
+        streams.say(f"{OURS}{who}: {text}")
 
 
 class Room:

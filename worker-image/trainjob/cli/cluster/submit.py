@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from trainjob.launch import job as jobs
 from trainjob.launch.cluster import follow, kubernetes
 from trainjob.launch.handover import carry
 from trainjob.screen import display as displays
-from trainjob.screen import wording
+from trainjob.screen import streams, wording
 from trainjob_api import contract, defaults
 from trainjob_api.contract import CLI_OK, CLI_USAGE, ENV_VERBOSE, TRACKERS_NO_FOLDER, TRACKERS_OF_FILES
 
@@ -121,10 +120,9 @@ def _from_file(args: argparse.Namespace, place: connect.Place) -> list[Document]
     others: list[str] = []
     found = [overlay.overlay(document, _options(args)) for document in manifest.read(args.file, others)]
     if others:
-        print(
+        streams.say(
             f"tj  | {args.file} also holds {', '.join(others)}: only TrainJobs are created here, `kubectl apply -f "
-            f"{args.file}` takes them all",
-            file=sys.stderr,
+            f"{args.file}` takes them all"
         )
     for document in found:
         metadata = document.get("metadata")
@@ -259,7 +257,7 @@ def _create(args: argparse.Namespace, place: connect.Place, document: Document) 
     notes += [f"tj  | code: {told}"] if told else []
     if not (args.wait or args.logs):
         notes.append(f"next: `tj logs {name}{place.flags} -f` follows it, `tj status {name}{place.flags}` shows it")
-    print(*notes, sep="\n", file=sys.stderr, flush=True)
+    streams.say(*notes)
     return made
 
 

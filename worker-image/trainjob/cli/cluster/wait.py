@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from trainjob.cli.cluster import connect, this_machine
 from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster import follow
-from trainjob.screen import failure, wording
+from trainjob.screen import failure, streams, wording
 from trainjob_api import contract
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def wait(args: argparse.Namespace) -> int:
                 job = update.job or job
                 code = verdict(update, args.awaited)
                 if code is not None:
-                    print(said(args.name, update, code), file=sys.stderr)
+                    streams.say(said(args.name, update, code))
                     return code
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _timed_out(args, place, job)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TextIO
 from trainjob.cli.cluster import connect
 from trainjob.cli.errors import CommandError
 from trainjob.launch.cluster import follow
-from trainjob.screen import changes, failure
+from trainjob.screen import changes, failure, streams
 from trainjob.screen.changes import Kind
 from trainjob.screen.display import Display
 from trainjob.screen.story import Story
@@ -110,7 +109,7 @@ def conclude(place: connect.Place, name: str, outcome: Outcome, *, shown: int | 
         lines, code = explained(place, outcome.job, shown=shown), contract.CLI_JOB_FAILED
     else:
         lines, code = completed(outcome.job), contract.CLI_OK
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    streams.say(*lines)
     return code
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from trainjob.cli.local import find, listing
 from trainjob.cli.local.follow import follow
 from trainjob.launch.local.registry import output, records
 from trainjob.launch.local.registry.records import Record
 from trainjob.launch.outcome import last_good
-from trainjob.screen import changes, failure, wording
+from trainjob.screen import changes, failure, streams, wording
 from trainjob.screen import display as displays
 from trainjob.screen.asked import shown_here
 from trainjob_api.contract import CLI_ERROR, CLI_INTERRUPTED, CLI_JOB_FAILED, CLI_OK, CLI_STOPPED
@@ -42,12 +41,7 @@ def show(record: Record, *, plain: bool, lines: bool) -> int:
     except KeyboardInterrupt:
         display.close()
         name = record.name
-        print(
-            f"{name} continues",
-            f"next: `tj attach {name}` shows it again, `tj stop {name}` stops it",
-            sep="\n",
-            file=sys.stderr,
-        )
+        streams.say(f"{name} continues", f"next: `tj attach {name}` shows it again, `tj stop {name}` stops it")
         return CLI_INTERRUPTED
     finally:
         display.close()
@@ -83,5 +77,5 @@ def conclude(record: Record, *, shown: int | None = None) -> int:
         code = CLI_STOPPED if state == records.STOPPED else CLI_ERROR
     if job is not None:
         lines += last_good.lines(job, None if find.is_gone(record) else record.folder, listing.command(record))
-    print(*lines, sep="\n", file=sys.stderr, flush=True)
+    streams.say(*lines)
     return code

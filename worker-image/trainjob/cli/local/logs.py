@@ -53,9 +53,9 @@ def logs(args: argparse.Namespace) -> int:
         _print(each for attempt, line in chain((first,), lines) for each in marks.before(attempt, line))
     if first is None and selection.ranks is not None and args.tail != 0:
         _check(record, args.rank, selection)
-        streams.write(sys.stderr, _nothing(args.rank, chosen))
+        streams.say(_nothing(args.rank, chosen))
     if args.run is None and (told := _others(newest, pieces)):
-        streams.write(sys.stderr, told)
+        streams.say(told)
     return CLI_OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from trainjob.cli.errors import CommandError, for_each
@@ -11,7 +10,7 @@ from trainjob.cli.local import find
 from trainjob.launch.local import lock
 from trainjob.launch.local.kept import keeper
 from trainjob.launch.local.registry import records
-from trainjob.screen import changes
+from trainjob.screen import changes, streams
 from trainjob_api.contract import CLI_ERROR, CLI_OK, CLI_TIMEOUT, CLI_USAGE
 
 POLL_S = 0.1
@@ -50,14 +49,14 @@ def _stop(record: records.Record, timeout_s: float | None) -> int:
         waited = time.monotonic() - began
         if not said and waited >= SAID_AFTER_S:
             said = True
-            print(*(f"tj  | {line}" for line in awaited(record)), sep="\n", file=sys.stderr, flush=True)
+            streams.say(*(f"tj  | {line}" for line in awaited(record)))
         if (limit := _limit(record, timeout_s)) is not None and waited > limit:
             raise _too_long(record, limit)
         time.sleep(POLL_S)
     until = time.monotonic() + LET_GO_S
     while record.has_lock and time.monotonic() < until:
         time.sleep(POLL_S)
-    print(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}", file=sys.stderr)
+    streams.say(f"{record.name} is stopped" if state == records.STOPPED else f"{record.name} is {state}")
     return CLI_OK
 
 
@@ -116,7 +115,7 @@ def _end_warm(args: argparse.Namespace) -> int:
         ended = keeper.end()
     except OSError as error:
         raise CommandError(f"it cannot be asked: {error}", next_step="look at it with ps", code=CLI_ERROR) from None
-    print("no process is kept warm" if ended is None else f"warm process {ended.pid} has ended", file=sys.stderr)
+    streams.say("no process is kept warm" if ended is None else f"warm process {ended.pid} has ended")
     return CLI_OK
 
 

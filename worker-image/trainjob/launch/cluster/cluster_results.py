@@ -6,7 +6,6 @@ Called by `cluster_run.py`: `result_of` for the end, `Reports` for callbacks on 
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from trainjob.checkpoint.choice import catalogue
@@ -19,7 +18,7 @@ from trainjob.launch.cluster import bucket
 from trainjob.launch.handover import returned
 from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome.reports import Follower, report_of
-from trainjob.screen import clock
+from trainjob.screen import clock, streams
 from trainjob.session.checkpoint import Checkpoint
 from trainjob_api import defaults
 
@@ -158,4 +157,4 @@ def _checkpoint(view: CheckpointView | None) -> Checkpoint | None:
 
 
 def _say(text: str) -> None:
-    print(f"tj  | {text}", file=sys.stderr, flush=True)
+    streams.say(f"tj  | {text}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import pickle
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +27,7 @@ from trainjob.launch.outcome import result as results
 from trainjob.launch.outcome import stored, verdict
 from trainjob.launch.outcome.hearers import Hearers
 from trainjob.screen import display as displays
-from trainjob.screen import wording
+from trainjob.screen import streams, wording
 from trainjob.screen.asked import Asker, job_in_words_of
 from trainjob.screen.display import Display
 from trainjob_api import contract, defaults
@@ -318,4 +317,4 @@ def _phase(job: TrainJob | None) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"tj  | {text}", file=sys.stderr, flush=True)
+    streams.say(f"tj  | {text}")

@@ -116,7 +116,7 @@ def _tell(telling: Telling, event: LocalEvent) -> None:
 def _show(event: LocalEvent) -> None:
     if event.kind in ("line", "note"):
         with contextlib.suppress(OSError, ValueError):  # a full disk, say: what trains does not end by it
-            streams.write(sys.stderr, event.text)
+            streams.say(event.text)
 
 
 if __name__ == "__main__":

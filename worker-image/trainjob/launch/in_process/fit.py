@@ -78,6 +78,8 @@ class _InProcess:
                     return self._conclude(end, None)
                 elif isinstance(error, Exception):
                     self._tell_of(error)
+                elif end is not None:  # sys.exit()
+                    self._tell_how_it_failed(end)
                 raise
             ended_by = error  # and how the job has ended tells more
         return self._conclude(self._closed(guest, ended_by), returned)
@@ -142,6 +144,11 @@ class _InProcess:
             self._hearers.reports(self._polled.last(*self._place))
             self._hearers.exception(self._where.rank, error)
 
+    def _tell_how_it_failed(self, end: End) -> None:
+        if self._hearers:
+            self._hearers.reports(self._polled.last(*self._place))
+            self._hearers.failure(end.job)
+
     # -- words ---------------------------------------------------------------------------------------------------------
 
     @property
@@ -155,7 +162,7 @@ class _InProcess:
         if self._display is not None:
             self._display.note(text)
         elif self._talks and self._where.rank == 0:
-            streams.write(sys.stderr, text)
+            streams.say(text)
 
 
 def _job(settings: Settings, name: str) -> TrainJob:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable
 from typing import IO
@@ -92,7 +91,7 @@ class Hearing:
         except Exception as error:  # of the display: what trains does not end by it, and the pipe is read on
             self._broken = True
             with contextlib.suppress(Exception):  # nor by a standard error that is closed
-                streams.write(sys.stderr, f"the job goes on unseen: its view cannot be drawn ({error!r})")
+                streams.say(f"the job goes on unseen: its view cannot be drawn ({error!r})")
 
 
 def _parsed(line: bytes) -> dict[str, object]:

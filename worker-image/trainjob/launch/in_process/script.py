@@ -79,7 +79,7 @@ class _Script:
         if self._display is not None:
             self._display.note(opening(self._job, where))
         elif where.rank == 0:
-            streams.write(sys.stderr, opening(self._job, where))
+            streams.say(opening(self._job, where))
         self._guest = Guest(self._job, where, display=self._display)
         # A debugger that runs the script takes its exceptions and its end: then nobody knows whether it completed.
         self._error: BaseException | None = KeyboardInterrupt() if _debugged() else None
@@ -112,7 +112,7 @@ class _Script:
             self._display.close()
         if end is not None and (was_ended or self._error is None) and not end.job.status.holds("Complete"):
             name, failed = self._job.metadata.name, end.job.status.held("Failed")
-            streams.write(sys.stderr, f"{name} failed: {failed.message}" if failed else f"{name} was stopped")
+            streams.say(f"{name} failed: {failed.message}" if failed else f"{name} was stopped")
 
 
 def _debugged() -> bool:
