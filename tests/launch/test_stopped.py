@@ -26,22 +26,22 @@ def test_what_storage_did_not_take_until_the_end_stays_in_the_status() -> None:
     """Without an attempt the condition goes; who looks at a stopped job asks for it."""
     attempt = {"number": 2, "state": "Ended", "cause": "Started", "members": "0", "workers": 1, "worldSize": 1}
     stopped = TrainJobStatus.model_validate({"attempt": {**attempt, "startedAt": NOW}})
-    found = as_stored_at_the_end(stopped, stopped, [view(attempt=2, checkpoint_trouble="the disk is full")])
+    found = as_stored_at_the_end(stopped, [view(attempt=2, checkpoint_trouble="the disk is full")])
     said = found.condition("Degraded")
     assert said is not None and (said.status, said.message) == ("True", "the disk is full")
-    earlier = as_stored_at_the_end(stopped, stopped, [view(attempt=1, checkpoint_trouble="the disk is full")])
+    earlier = as_stored_at_the_end(stopped, [view(attempt=1, checkpoint_trouble="the disk is full")])
     assert earlier.condition("Degraded") is None, "of an attempt before: storage took what came later"
 
 
 def test_the_checkpoint_that_was_stored_last_is_the_newest() -> None:
     told = view(latest={"id": "1-1-9", "step": 9, "uri": None, "time": None, "bytes": 4}, checkpoint_count=3)
-    found = as_stored_at_the_end(status("1-1-7", 5), status("1-1-8", 8), [view(), told])
+    found = as_stored_at_the_end(status("1-1-7", 8), [view(), told])
     assert found.checkpoint.latest is not None and found.checkpoint.latest.id == "1-1-9"
     assert (found.checkpoint.count, found.progress.position) == (3, 8)
     last = {"position": 9, "step": 9, "total_steps": 20, "epoch": None, "metrics": {"loss": 0.5}, "time": 1.0}
-    found = as_stored_at_the_end(status("1-1-7", 5), status("1-1-8", 8), [view(progress=last)])
+    found = as_stored_at_the_end(status("1-1-7", 8), [view(progress=last)])
     assert (found.progress.position, found.progress.step, found.progress.metrics) == (9, 9, {"loss": 0.5})
-    older = as_stored_at_the_end(status("1-2-1", 5), status("1-2-1", 4), [told])
+    older = as_stored_at_the_end(status("1-2-1", 5), [told])
     assert older == status("1-2-1", 5), "a word of an older attempt says nothing new"
 
 

@@ -100,6 +100,8 @@ class Guest:
         self._stand_in: socket.socket | None = None
         self._asked: list[float] = []
         """When the companion was told to stop."""
+        self._waits_s = _LOST_S
+        """So long its stand-in may still outlive its agent."""
         self._before: dict[str, str | None] = {}
         self._storage: str | None = None
         """The job's folder, as rank 0's process named the job: one without a name has another here."""
@@ -156,7 +158,10 @@ class Guest:
         poll.register(self._stand_in, select.POLLIN)
         # All that it had to say was said at the beginning. An agent that dies closes its connections a moment before
         # its stand-ins end.
-        return bool(poll.poll(_LOST_S * 1000 if isinstance(ours, AgentLostError) else 0))
+        waits_s = 0.0
+        if isinstance(ours, AgentLostError):
+            waits_s, self._waits_s = self._waits_s, 0.0
+        return bool(poll.poll(waits_s * 1000))
 
     def _interrupts(self) -> contextlib.AbstractContextManager[Interrupts]:
         """Other ranks than 0 leave nothing that one could spoil."""

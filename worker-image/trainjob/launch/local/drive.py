@@ -191,7 +191,7 @@ class Driver:
         if status.finished:  # meanwhile: a turn took that word in time
             return
         views, score = coordinator.views(self._job.key).values(), self._job.spec.checkpoint.score_attribute
-        status = as_stored_at_the_end(status, self._shown or status, views, score)
+        status = as_stored_at_the_end(status, views, score)
         self._job = self._job.model_copy(update={"status": status})
         if has_completed:
             self._job = completed(self._job, datetime.now(UTC))
@@ -301,14 +301,12 @@ def completed(job: TrainJob, now: datetime) -> TrainJob:
 
 
 def as_stored_at_the_end(
-    status: TrainJobStatus, shown: TrainJobStatus, views: Collection[AgentView], score: str | None = None
+    status: TrainJobStatus, views: Collection[AgentView], score: str | None = None
 ) -> TrainJobStatus:
-    """The status of a job that was stopped, with what its agents told of checkpoints after its attempt had ended, and
-    with the progress that was shown last where that is newer than what was written.
+    """The status of a job that was stopped, with what its agents told of checkpoints and progress after its attempt had
+    ended.
     """
-    checkpoint = status.checkpoint
-    newer = shown.progress.position > status.progress.position
-    progress = shown.progress if newer else status.progress
+    checkpoint, progress = status.checkpoint, status.progress
     for view in views:
         if view.progress is not None and view.progress.get("position", 0) > progress.position:
             progress = progress_of(progress, view.progress, view.heard_at, score)
