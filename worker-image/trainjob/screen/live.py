@@ -22,7 +22,7 @@ from rich.text import Text
 from trainjob.screen.changes import Kind
 from trainjob.screen.panel import WARNING, Moment, panel
 from trainjob.screen.story import Clock, Story
-from trainjob.screen.streams import encodable
+from trainjob.screen.streams import encodable, has_gone, silence
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -58,7 +58,20 @@ def without_echo_of_control_keys() -> Iterator[None]:
     try:
         yield
     finally:
-        termios.tcsetattr(0, termios.TCSANOW, before)
+        with contextlib.suppress(termios.error, OSError):  # it was closed
+            if os.tcgetpgrp(0) == os.getpgrp():  # of a job in the background the shell has set it back
+                termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+@contextlib.contextmanager
+def _unless_closed() -> Iterator[None]:
+    """A terminal that was closed ends no job."""
+    try:
+        yield
+    except OSError as error:
+        if not has_gone(error):
+            raise
+        silence(1, 2)
 
 
 class LiveDisplay:
@@ -71,6 +84,7 @@ class LiveDisplay:
         self._live = Live(console=self._console, refresh_per_second=REDRAWS_PER_S, get_renderable=self._draw)
         self._echo = contextlib.ExitStack()
 
+    @_unless_closed()
     def status(self, job: TrainJob) -> None:
         """Redraw; what should stay readable afterwards scrolls by as a line."""
         self._start()
@@ -78,15 +92,18 @@ class LiveDisplay:
             if change.kind in (Kind.STATE, Kind.FAILURE):
                 self._print(change.text, "red" if change.kind is Kind.FAILURE else "bold")
 
+    @_unless_closed()
     def line(self, text: str) -> None:
         """The worker's own colours are kept, its cursor movements are not."""
         self._start()
         self._console.print(Text.from_ansi(encodable(text, self._console.encoding)), soft_wrap=True)
 
+    @_unless_closed()
     def note(self, text: str) -> None:
         """A line above the panel."""
         self._print(text, "bold")
 
+    @_unless_closed()
     def close(self) -> None:
         """The last state stays on the screen."""
         self._live.stop()

@@ -20,13 +20,19 @@ def write(stream: TextIO, text: str) -> None:
     """
     try:
         _write(stream, text)
-    except BrokenPipeError:
-        silence(stream.fileno())
     except OSError as error:
+        if has_gone(error):
+            silence(stream.fileno())
+            return
         if error.errno not in _FULL:
             raise
         _left_out[stream] = _left_out.get(stream, 0) + 1
         _forget(stream)
+
+
+def has_gone(error: OSError) -> bool:
+    """Whether nobody reads any more: the other end of a pipe has ended, or the terminal was closed."""
+    return isinstance(error, BrokenPipeError) or error.errno == errno.EIO
 
 
 def say(*lines: str) -> None:
