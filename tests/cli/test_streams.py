@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,23 @@ def test_a_full_disk_does_not_change_how_a_command_ends() -> None:
     code = "import sys; from trainjob.screen import streams; streams.write(sys.stdout, 'a line')"
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stdout=full).returncode == 0
+
+
+SAYS = """
+import os, sys
+from trainjob.screen import streams
+data = open(sys.argv[1], "w")
+assert data.fileno() == 2
+streams.have_all()
+streams.say("the job's name is digits")
+"""
+
+
+def test_what_a_program_without_standard_error_has_opened_is_not_written_to(tmp_path: Path) -> None:
+    """Its first file has that number."""
+    data = tmp_path / "results.csv"
+    subprocess.run([sys.executable, "-c", SAYS, str(data)], check=True, preexec_fn=lambda: os.close(2))
+    assert data.read_text() == ""
 
 
 def test_another_fault_of_a_stream_is_raised(tmp_path: Path) -> None:

@@ -81,9 +81,10 @@ def have_all() -> None:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
-    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 (as long as the process)
+            # Not what has its number: that may be a file that the program has opened since.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (as long as the process)
 
 
 def silence(*descriptors: int) -> None:

@@ -51,6 +51,7 @@ class Order(TypedDict):
 
 def main() -> int:
     """Run the job; 0 when it was run, however it ended."""
+    streams.have_all()
     with interrupts(ends=True) as signals:  # to the last word: whatever comes on the pipe, the answer is given
         telling = Telling(own_output())
         order, asked = _ordered()
