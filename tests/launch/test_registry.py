@@ -243,6 +243,15 @@ def test_runs_that_begin_in_one_second_have_output_of_their_own(tmp_path: Path) 
     assert [piece for (piece,) in of_each] == output.pieces(str(tmp_path)), "in the order in which they began"
 
 
+def test_output_goes_on_where_it_was_once_its_volume_is_there_again(tmp_path: Path) -> None:
+    for line in ("before", "after", "after it went once more"):
+        keeper = Keeper(str(tmp_path), 1000.0)
+        keeper.line(line, 1)
+    keeper.close()
+    (piece,) = output.pieces(str(tmp_path))
+    assert list(output.lines(piece)) == ["before", "after", "after it went once more"]
+
+
 def test_a_full_disk_ends_the_keeping_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper(str(tmp_path), 0.0)
     keeper.line("one", 1)

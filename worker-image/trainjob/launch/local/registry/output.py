@@ -53,7 +53,7 @@ class Keeper:
         self.trouble: str | None = None
         try:
             os.makedirs(folder, exist_ok=True)
-            prune(folder, KEPT)
+            prune(folder, KEPT, self._start)
         except OSError as error:
             self._fail(error)
 
@@ -154,12 +154,14 @@ def lines(piece: Piece) -> Iterator[str]:
         yield f"agent | {path} cannot be read further: {error}"
 
 
-def prune(folder: str, kept: int) -> None:
-    """Only the newest attempts' output stays; of a launcher that was killed it is compressed now. Raises OSError."""
+def prune(folder: str, kept: int, writing: str | None = None) -> None:
+    """Only the newest attempts' output stays; of a launcher that was killed it is compressed now. `writing`: the start
+    of the one that goes on with its own, on a volume that was away. Raises OSError.
+    """
     found = pieces(folder)
     newest = sorted({(piece.start, piece.attempt) for piece in found})[-kept:]
     for piece in found:
         if (piece.start, piece.attempt) not in newest:
             os.unlink(piece.path)
-        elif not piece.path.endswith(".gz"):
+        elif piece.start != writing and not piece.path.endswith(".gz"):
             compress(piece.path)
