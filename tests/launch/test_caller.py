@@ -65,6 +65,18 @@ def test_a_ctrl_c_as_the_job_ends_does_not_wait_for_its_end_for_ever(error: Exce
             caller.run()
 
 
+def test_what_is_due_is_written_also_where_lines_come_without_a_pause() -> None:
+    """`tj list` showed the state of before for as long as ranks printed faster than it could be shown."""
+    done: list[str] = []
+    recorder: Any = SimpleNamespace(due_s=0.0, line=done.append, catch_up=lambda: done.append("written"))
+    driver: Any = Drives(None)
+    caller = Caller(driver, lambda event: None, recorder, Asker.SHELL)
+    for text in ("one", "two"):
+        caller._put(LocalEvent(kind="line", text=text))
+    caller.run()
+    assert done[:3] == ["one", "written", "two"]
+
+
 class Stays:
     """A job that ends when it is killed, and a hand that presses Ctrl-C again while the first is answered."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import shutil
 import time
@@ -50,6 +51,31 @@ def test_what_comes_soon_after_a_write_is_written_once_it_is_due(
     assert recorder.due_s == 0
     recorder.catch_up()
     assert on_disk() == 4 and recorder.due_s is None
+
+
+def test_what_a_full_disk_had_no_room_for_is_written_once_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    now, full = 1000.0, False
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    write = records.write
+
+    def write_if_there_is_room(record: records.Record) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(record)
+
+    monkeypatch.setattr(records, "write", write_if_there_is_room)
+    told: list[str] = []
+    recorder = Recorder(TrainJob.model_validate(document()), told.append, lambda text: None)
+    now, full = now + WRITE_EVERY_S, True
+    recorder.status(TrainJob.model_validate(document({"spec.workers": 3})))
+    assert len(told) == 1 and recorder.due_s == WRITE_EVERY_S
+    now, full = now + WRITE_EVERY_S, False
+    recorder.catch_up()
+    ((record,), _) = records.find_all()
+    assert TrainJob.model_validate(record.job).spec.workers == 3 and recorder.due_s is None
 
 
 def test_how_a_job_ended_is_on_disk_before_its_output_is_compressed(

@@ -136,6 +136,8 @@ class Caller:
                 return False
             self._record(event)
             self._untold = event
+            if self._recorder.due_s == 0.0:  # events that come without a pause are never waited for
+                self._recorder.catch_up()
         if not mute:
             signals.let_through()
         event, self._untold = self._untold, None

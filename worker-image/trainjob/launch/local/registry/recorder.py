@@ -142,6 +142,7 @@ class Recorder:
         try:
             records.write(self.record)
         except OSError as error:
+            self._stale = True  # a disk that is full has room again
             self._complain(
                 f"`tj list` cannot be told of this job: {records.folder_of(self.record.id)}: {error.strerror or error}"
             )
