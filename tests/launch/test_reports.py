@@ -17,7 +17,7 @@ from trainjob.checkpoint.stores.opening import open_store
 from trainjob.checkpoint.stores.path_store import PathStore
 from trainjob.checkpoint.stores.store import Store
 from trainjob.launch.handover.callbacks import Report, RunContext, UserCallback
-from trainjob.launch.outcome import hearers
+from trainjob.launch.outcome import hearers, reports
 from trainjob.launch.outcome.hearers import Polled
 from trainjob.launch.outcome.reports import Follower
 
@@ -69,6 +69,23 @@ def test_reports_come_once_and_log_rows_never(folder: Folder) -> None:
     folder.report(1, 2)
     assert shown(follower.poll(1, 1)) == [(2, None)]
     assert follower.poll(1, 1) == []
+
+
+def test_a_report_that_is_being_read_as_ctrl_c_comes_is_handed_out_later(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(open_store(str(folder.path)))
+    for x in (1, 2):
+        folder.report(1, x)
+
+    def interrupted(*_: object) -> Report:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(reports, "makes_sense", lambda row: True)
+        patched.setattr(reports, "report_of", interrupted)
+        follower.poll(1, 1)
+    assert shown(follower.poll(1, 1)) == [(1, None), (2, None)]
 
 
 def test_metrics_come_by_rank_where_they_are_kept(folder: Folder) -> None:

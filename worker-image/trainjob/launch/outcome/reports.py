@@ -125,9 +125,10 @@ class Follower:
                     return False
                 stored = self._is_committed(identity)  # it may have become so between the two looks
             handle = self._handle(identity, row) if stored else None
-            self._read = end
-            if row.get("kind") == "report":
-                self._found.append(report_of(row, handle, self._first_run))
+            report = report_of(row, handle, self._first_run) if row.get("kind") == "report" else None
+            self._read = end  # a Ctrl-C comes before this, or after the next
+            if report is not None:
+                self._found.append(report)
                 if len(self._found) == most:
                     return False
         return True
