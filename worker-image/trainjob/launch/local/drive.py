@@ -73,6 +73,7 @@ class Driver:
     def __init__(self, job: TrainJob, machine: Machine, token: str, stop_wanted: Callable[[], bool]) -> None:
         """`stop_wanted` is asked a few times a second: whether somebody else than the caller wants the job's end."""
         self._stop_wanted = stop_wanted
+        self._clock = SystemClock()
         self.asked_to_stop = False
         """It did."""
         self._job = job
@@ -117,7 +118,7 @@ class Driver:
         self._changed = asyncio.Event()
         with self._mutex:
             self._loop = asyncio.get_running_loop()
-        clock = SystemClock()
+        clock = self._clock
         cluster = MemoryCluster(clock)
         coordinator = Coordinator(
             clock=clock,
@@ -250,7 +251,7 @@ class Driver:
                 continue
             if self._job.status.finished:  # meanwhile: this look may know less than what was shown at its end
                 continue
-            turn = Turn.of(replace(observed, job=self._job), datetime.now(UTC))
+            turn = Turn.of(replace(observed, job=self._job), self._clock.steady())  # as the reconciler's are
             self._tell_of_a_slow_start(turn)
             take_progress(turn, at_end=True)
             status = self._job.status.model_copy(
