@@ -52,9 +52,14 @@ class Drives:
         """There is nothing left to stop."""
 
 
+def records(**means: Any) -> Any:
+    """A recorder with nothing to write."""
+    return SimpleNamespace(**{"due_s": None, "catch_up": lambda: None, **means})
+
+
 @pytest.mark.parametrize("error", [None, ValueError("broken")])
 def test_a_ctrl_c_as_the_job_ends_does_not_wait_for_its_end_for_ever(error: Exception | None) -> None:
-    recorder: Any = SimpleNamespace(due_s=None)
+    recorder = records()
     driver: Any = Drives(error)
     caller = Caller(driver, lambda event: None, recorder, Asker.SHELL)
     caller._events = Interrupted()
@@ -68,7 +73,7 @@ def test_a_ctrl_c_as_the_job_ends_does_not_wait_for_its_end_for_ever(error: Exce
 def test_what_is_due_is_written_also_where_lines_come_without_a_pause() -> None:
     """`tj list` showed the state of before for as long as ranks printed faster than it could be shown."""
     done: list[str] = []
-    recorder: Any = SimpleNamespace(due_s=0.0, line=done.append, catch_up=lambda: done.append("written"))
+    recorder = records(due_s=0.0, line=done.append, catch_up=lambda: done.append("written"))
     driver: Any = Drives(None)
     caller = Caller(driver, lambda event: None, recorder, Asker.SHELL)
     for text in ("one", "two"):
@@ -112,7 +117,7 @@ def test_a_ctrl_c_that_the_listener_swallows_is_not_the_last_one() -> None:
         elif event.text == "it goes on":
             signal.raise_signal(signal.SIGINT)
 
-    recorder: Any = SimpleNamespace(due_s=None)
+    recorder = records()
     driver: Any = Stays()
     caller = Caller(driver, listen, recorder, Asker.SHELL)
     assert caller.run() == (job(), True)
@@ -127,7 +132,7 @@ def test_a_second_ctrl_c_as_the_first_is_answered_kills_with_a_word() -> None:
         if event.text == "it runs":
             signal.raise_signal(signal.SIGINT)
 
-    recorder: Any = SimpleNamespace(due_s=None)
+    recorder = records()
     driver: Any = Stays()
     assert Caller(driver, listen, recorder, Asker.SHELL).run() == (job(), True)
     assert driver.stops == [Stop.CLEANLY, Stop.AT_ONCE]
@@ -155,7 +160,7 @@ def test_a_ctrl_c_loses_no_line() -> None:
         if text == "r00 | one":
             signal.raise_signal(signal.SIGINT)
 
-    recorder: Any = SimpleNamespace(due_s=None, line=record)
+    recorder = records(line=record)
     driver: Any = Prints()
     assert Caller(driver, lambda event: shown.append(event.text), recorder, Asker.SHELL).run() == (job(), True)
     assert [text.partition(":")[0] for text in shown] == ["r00 | one", "r00 | two", "stopping"]

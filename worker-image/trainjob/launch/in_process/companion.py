@@ -116,7 +116,7 @@ def _tell(telling: Telling, event: LocalEvent) -> None:
 
 def _show(event: LocalEvent) -> None:
     if event.kind in ("line", "note"):
-        with contextlib.suppress(OSError, ValueError):  # a full disk, say: what trains does not end by it
+        with contextlib.suppress(OSError, ValueError):  # what trains does not end by it
             streams.say(event.text)
 
 

@@ -79,7 +79,8 @@ class _InProcess:
                 elif isinstance(error, Exception):
                     self._tell_of(error)
                 elif end is not None:  # sys.exit()
-                    self._tell_how_it_failed(end)
+                    self._tell_last_reports()
+                    self._hearers.failure(end.job)
                 raise
             ended_by = error  # and how the job has ended tells more
         return self._conclude(self._closed(guest, ended_by), returned)
@@ -120,8 +121,8 @@ class _InProcess:
                 frameworks.stop()
 
     def _conclude(self, end: End | None, returned: Any) -> Result:
-        if end is not None and self._hearers:
-            self._hearers.reports(self._polled.last(*self._place))
+        if end is not None:
+            self._tell_last_reports()
         if end is None or end.job.status.holds("Complete"):
             status = None if end is None else end.job.status
             return results.read(self._context.path, return_value=returned, status=status)
@@ -140,14 +141,12 @@ class _InProcess:
         self._hearers.reports(self._polled.new(*self._place))
 
     def _tell_of(self, error: Exception) -> None:
-        if self._hearers:
-            self._hearers.reports(self._polled.last(*self._place))
-            self._hearers.exception(self._where.rank, error)
+        self._tell_last_reports()
+        self._hearers.exception(self._where.rank, error)
 
-    def _tell_how_it_failed(self, end: End) -> None:
+    def _tell_last_reports(self) -> None:
         if self._hearers:
             self._hearers.reports(self._polled.last(*self._place))
-            self._hearers.failure(end.job)
 
     # -- words ---------------------------------------------------------------------------------------------------------
 

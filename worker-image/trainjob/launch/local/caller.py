@@ -136,8 +136,7 @@ class Caller:
                 return False
             self._record(event)
             self._untold = event
-            if self._recorder.due_s == 0.0:  # events that come without a pause are never waited for
-                self._recorder.catch_up()
+            self._recorder.catch_up()  # events that come without a pause are never waited for
         if not mute:
             signals.let_through()
         event, self._untold = self._untold, None
