@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -64,6 +66,33 @@ def test_a_terminal_that_is_closed_ends_no_job(kind: str) -> None:
     os.close(ours)
     process.communicate(b"closed\n", timeout=HANG_S)
     assert process.returncode == 0
+
+
+MUCH = """
+import os, sys
+from trainjob.screen.display import PlainDisplay
+from trainjob.screen.live import LiveDisplay
+os.set_blocking(1, False)  # by whoever shares it
+display = LiveDisplay() if sys.argv[1] == "live" else PlainDisplay(sys.stdout, sys.stderr)
+for number in range(200):
+    display.line(f"r00 | {number:04}" + " " * 100 + "is shown")
+display.close()
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "live"])
+def test_a_terminal_that_does_not_block_is_waited_for(kind: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", MUCH, kind]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=_environment())
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: it has ended
+        while more := os.read(ours, 65536):
+            seen += more
+    os.close(ours)
+    assert process.wait(HANG_S) == 0
+    assert [int(found) for found in re.findall(rb"r00 \| (\d{4})", seen)] == list(range(200))
 
 
 def test_a_job_that_ends_in_the_background_is_not_stopped_over_its_terminal() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from trainjob.screen import notebook
 from trainjob.screen.repeats import Repeats
 from trainjob.screen.story import Clock, Story
-from trainjob.screen.streams import write
+from trainjob.screen.streams import is_terminal, write
 from trainjob_api.contract import ENV_VERBOSE
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _display(plain: bool, silent: bool, environment: Mapping[str, str]) -> Displ
         return SilentDisplay(sys.stdout)
     if not plain and notebook.in_kernel():
         return notebook.NotebookDisplay()
-    if wants_panel(plain=plain, terminal=sys.stdout.isatty() and sys.stderr.isatty(), environment=environment):
+    if wants_panel(plain=plain, terminal=is_terminal(sys.stdout) and is_terminal(sys.stderr), environment=environment):
         from trainjob.screen.live import LiveDisplay  # here: plain lines do not pay for rich
 
         return LiveDisplay()

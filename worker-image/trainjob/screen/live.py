@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import termios
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich import box
 from rich.console import Console
@@ -22,7 +23,7 @@ from rich.text import Text
 from trainjob.screen.changes import Kind
 from trainjob.screen.panel import WARNING, Moment, panel
 from trainjob.screen.story import Clock, Story
-from trainjob.screen.streams import encodable, has_gone, silence
+from trainjob.screen.streams import encodable, put
 
 if TYPE_CHECKING:
     from trainjob_api.v1alpha1 import TrainJob
@@ -63,28 +64,33 @@ def without_echo_of_control_keys() -> Iterator[None]:
                 termios.tcsetattr(0, termios.TCSANOW, before)
 
 
-@contextlib.contextmanager
-def _unless_closed() -> Iterator[None]:
-    """A terminal that was closed ends no job."""
-    try:
-        yield
-    except OSError as error:
-        if not has_gone(error):
-            raise
-        silence(1, 2)
+class _Terminal:
+    """A terminal as rich writes to it: nothing that befalls it ends the job or the thread that draws."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        """All of it at once: what rich does not get rid of it would write again."""
+        put(self._stream, text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
 
 class LiveDisplay:
     """See `display.Display`."""
 
     def __init__(self, console: Console | None = None, clock: Clock = time.time) -> None:
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(file=cast(TextIO, _Terminal(sys.stdout)), highlight=False)
         self._clock, self._started = clock, clock()
         self._story = Story(clock)
         self._live = Live(console=self._console, refresh_per_second=REDRAWS_PER_S, get_renderable=self._draw)
         self._echo = contextlib.ExitStack()
 
-    @_unless_closed()
     def status(self, job: TrainJob) -> None:
         """Redraw; what should stay readable afterwards scrolls by as a line."""
         self._start()
@@ -92,18 +98,15 @@ class LiveDisplay:
             if change.kind in (Kind.STATE, Kind.FAILURE):
                 self._print(change.text, "red" if change.kind is Kind.FAILURE else "bold")
 
-    @_unless_closed()
     def line(self, text: str) -> None:
         """The worker's own colours are kept, its cursor movements are not."""
         self._start()
         self._console.print(Text.from_ansi(encodable(text, self._console.encoding)), soft_wrap=True)
 
-    @_unless_closed()
     def note(self, text: str) -> None:
         """A line above the panel."""
         self._print(text, "bold")
 
-    @_unless_closed()
     def close(self) -> None:
         """The last state stays on the screen."""
         self._live.stop()

@@ -4,30 +4,70 @@ displays.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
+import io
 import os
+import select
 import sys
+import threading
+import weakref
+from collections.abc import Callable
 from typing import TextIO
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-_left_out: dict[TextIO, int] = {}
-"""How often there was no room on a stream's disk since it took something."""
+
+
+class _Owed:
+    """What a stream has not taken."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        """Texts since it took one."""
+        self.why = ""
+        self.rest = b""
+        """Of a text that it took in part: it comes before the next one."""
+        self.turn = threading.RLock()
+
+    def before(self, text: str) -> str:
+        """With a word about those that are missing."""
+        return f"tj  | lines missing here: {self.left_out} ({self.why})\n{text}" if self.left_out else text
+
+    def leave_out(self, error: BaseException) -> None:
+        """One more."""
+        self.left_out += 1
+        self.why = (
+            "the disk of this output was full" if _is_full(error) else f"this output raised {type(error).__name__}"
+        )
+
+
+_owed: dict[int, _Owed] = {}
+"""By a stream's identity: one of the program's own may have no hash, and none is kept alive by this."""
+os.register_at_fork(after_in_child=_owed.clear)  # whose turn it was there has no meaning here
 
 
 def write(stream: TextIO, text: str) -> None:
-    """A line, or several. Once the reader has gone nothing is said any more, and while the disk below is full it is
-    left out: what the command does is worth more than its lines.
+    """A line, or several. Nothing that befalls the stream is raised: what the command does is worth more than its
+    lines. Once the reader has gone nothing is said any more. What is not taken otherwise is left out, and how many is
+    said once something is taken: the disk below is full, the program has closed the stream, an object of its own in
+    the stream's place raises. A reader who is slow is waited for, also where the stream does not block.
     """
+    put(stream, text + "\n")
+
+
+def put(stream: TextIO, text: str) -> None:
+    """The text as it is; otherwise as `write`."""
     try:
-        _write(stream, text)
-    except OSError as error:
-        if has_gone(error):
-            silence(stream.fileno())
-            return
-        if error.errno not in _FULL:
-            raise
-        _left_out[stream] = _left_out.get(stream, 0) + 1
-        _forget(stream)
+        descriptor = _descriptor(stream)
+        if descriptor is None:
+            _hand_on(stream, text, _owed_to(stream))
+        else:
+            _send(stream, descriptor, text, _owed_to(stream))
+    except Exception as error:
+        if isinstance(error, OSError) and has_gone(error):
+            with contextlib.suppress(Exception):  # one of the program's own may have no descriptor
+                silence(stream.fileno())
 
 
 def has_gone(error: OSError) -> bool:
@@ -40,23 +80,99 @@ def say(*lines: str) -> None:
     write(sys.stderr, "\n".join(lines))
 
 
-def _write(stream: TextIO, text: str) -> None:
-    if left_out := _left_out.get(stream, 0):
-        text = f"tj  | lines missing here: {left_out} (the disk of this output was full)\n{text}"
+def is_terminal(stream: TextIO) -> bool:
+    """Whether it is one: none that is closed, and no object of the program's own that cannot say."""
     try:
-        stream.write(text + "\n")
+        return bool(stream.isatty())
+    except Exception:
+        return False
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def _owed_to(stream: TextIO) -> _Owed:
+    found = _owed.get(id(stream))
+    if found is None:
+        found = _owed.setdefault(id(stream), _Owed())
+        with contextlib.suppress(TypeError):  # of an object that cannot be followed
+            weakref.finalize(stream, _owed.pop, id(stream), None).atexit = False
+    return found
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """Of a stream as Python and open() make them. None: an object of the program's own, which gets all that is said."""
+    if type(stream) is not io.TextIOWrapper:
+        return None
+    buffer = stream.buffer
+    raw = buffer.raw if type(buffer) in (io.BufferedWriter, io.BufferedRandom) else buffer
+    return raw.fileno() if type(raw) is io.FileIO else None
+
+
+def _send(stream: TextIO, descriptor: int, text: str, owed: _Owed) -> None:
+    """Past the stream's buffer: what that held would come again with the next text, or fail the program's exit."""
+    with owed.turn:
+        data = memoryview(owed.rest + _encoded(owed.before(text), stream))
+        taken: list[int] = []
+        try:
+            _waiting(stream.flush, descriptor)
+            _waiting(functools.partial(_write, descriptor, data, taken), descriptor)
+            owed.rest, owed.left_out = b"", 0
+        except BaseException as error:
+            done = sum(taken)
+            if isinstance(error, Exception) and done <= len(owed.rest):
+                owed.rest = owed.rest[done:]
+                owed.leave_out(error)
+            else:  # what was begun is finished later
+                owed.rest, owed.left_out = bytes(data[done:]), 0
+            raise
+
+
+def _write(descriptor: int, data: memoryview, taken: list[int]) -> None:
+    while left := data[sum(taken) :]:
+        # Written and counted in one step: a Ctrl-C between the two would have it written again.
+        taken.extend(map(os.write, (descriptor,), (left,)))
+
+
+def _waiting(do: Callable[[], object], descriptor: int) -> None:
+    """Once there is room: a pipe or a terminal may be one that does not block, by a wish of who shares it."""
+    while True:
+        try:
+            do()
+            return
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
+
+
+def _encoded(text: str, stream: TextIO) -> bytes:
+    try:
+        return text.encode(stream.encoding, stream.errors or "strict")
     except UnicodeEncodeError:
-        stream.write(encodable(text, stream.encoding) + "\n")
-    stream.flush()
-    _left_out.pop(stream, None)
+        return text.encode(stream.encoding, "replace")
+
+
+def _hand_on(stream: TextIO, text: str, owed: _Owed) -> None:
+    try:
+        try:
+            stream.write(owed.before(text))
+        except UnicodeEncodeError:
+            stream.write(encodable(owed.before(text), getattr(stream, "encoding", None) or "ascii"))
+        if hasattr(stream, "flush"):
+            stream.flush()
+    except Exception as error:
+        owed.leave_out(error)
+        if _is_full(error):
+            _forget(stream)
+        raise
+    owed.left_out = 0
 
 
 def _forget(stream: TextIO) -> None:
-    """What the stream still holds would come before the next line, or fail the program's exit."""
-    try:
-        descriptor = stream.fileno()
-    except (AttributeError, OSError):  # a program's own stream, around the one that is full
-        return
+    """What a stream of the program's own still holds would come before the next line, or fail the program's exit."""
+    descriptor = stream.fileno()
     disk = os.dup(descriptor)
     try:
         silence(descriptor)
