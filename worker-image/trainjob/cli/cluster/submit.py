@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -243,7 +244,7 @@ def _create(args: argparse.Namespace, place: connect.Place, document: Document) 
         if args.replace:
             cluster_run.make_room(place.api, namespace, name, whatever=True)
         made = jobs_api.create(place.api, document, carried)
-    print(f"{contract.KIND.lower()}.{contract.GROUP}/{name} created in namespace {namespace}", flush=True)
+    streams.write(sys.stdout, f"{contract.KIND.lower()}.{contract.GROUP}/{name} created in namespace {namespace}")
     job = jobs_api.read(made)
     size = (
         f"{wording.count(job.spec.workers, 'worker')} with "

@@ -12,6 +12,7 @@ import time
 from trainjob.cli.errors import CommandError
 from trainjob.launch.local.registry import records
 from trainjob.launch.local.registry.records import LAUNCHER_LOG, Record
+from trainjob.screen import streams
 from trainjob_api import defaults
 from trainjob_api.contract import CLI_ERROR, CLI_OK
 from trainjob_api.v1alpha1 import TrainJob
@@ -48,7 +49,7 @@ def detach(job: TrainJob, words: list[str]) -> int:
         code = launcher.poll()
         if code is not None:
             with contextlib.suppress(OSError), open(log, encoding="utf-8", errors="replace") as file:
-                sys.stderr.write(file.read())
+                streams.put(sys.stderr, file.read())
                 os.unlink(log)
             return code
         if time.monotonic() > deadline:
@@ -62,8 +63,8 @@ def detach(job: TrainJob, words: list[str]) -> int:
         if older != log:  # of one name one launcher runs: the others are over
             with contextlib.suppress(FileNotFoundError):  # `tj rm`, in this moment
                 os.unlink(older)
-    print(f"{name} runs in the background (pid {launcher.pid})")
-    print(f"next: `tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it")
+    next_step = f"`tj attach {name}` shows it, `tj logs {name} -f` its ranks' lines, `tj stop {name}` stops it"
+    streams.write(sys.stdout, f"{name} runs in the background (pid {launcher.pid})\nnext: {next_step}")
     return CLI_OK
 
 
