@@ -14,6 +14,7 @@ import pytest
 
 from support.jobs import job
 from support.patience import HANG_S
+from trainjob.launch.local import caller as caller_side
 from trainjob.launch.local.caller import Caller, LocalEvent
 from trainjob.launch.local.drive import Stop
 from trainjob.screen.asked import Asker
@@ -137,6 +138,42 @@ def test_a_second_ctrl_c_as_the_first_is_answered_kills_with_a_word() -> None:
     assert Caller(driver, listen, recorder, Asker.SHELL).run() == (job(), True)
     assert driver.stops == [Stop.CLEANLY, Stop.AT_ONCE]
     assert [text.partition(":")[0] for text in said] == ["it runs", "stopping", "killing the workers"]
+
+
+class PrintsMuch:
+    """A job whose rank prints as long as there is room for it."""
+
+    asked_to_stop = False
+
+    def __init__(self) -> None:
+        self.is_full: Callable[[], bool] = lambda: False
+        self.printed = 0
+        self.was_full = threading.Event()
+
+    def run(self, publish: Callable[..., None]) -> TrainJob:
+        while not self.is_full():
+            self.printed += 1
+            publish("line", text=f"r00 | {self.printed}-" + "-" * 1000, pod="digits-0")
+            assert self.printed < 100
+        self.was_full.set()
+        return job()
+
+
+def test_the_lines_that_wait_for_an_output_that_stands_still_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caller_side, "LINES_WAITING", 10_000)
+    shown: list[str] = []
+
+    def listen(event: LocalEvent) -> None:
+        assert prints.was_full.wait(HANG_S), "a reader that has stopped"
+        shown.append(event.text)
+
+    prints = PrintsMuch()
+    driver: Any = prints
+    caller = Caller(driver, listen, records(line=lambda text: None), Asker.SHELL)
+    caller.run()
+    assert prints.printed < 12
+    assert [int(text.partition(" | ")[2].partition("-")[0]) for text in shown] == list(range(1, prints.printed + 1))
+    assert not prints.is_full()
 
 
 class Prints(Stays):

@@ -122,6 +122,31 @@ def test_a_pods_output_environment_and_end_are_seen(tmp_path: Path) -> None:
     run(story, tmp_path)
 
 
+def test_output_waits_in_its_pipe_while_there_is_no_room_for_it_and_comes_at_the_latest_with_the_end(
+    tmp_path: Path,
+) -> None:
+    async def story(w: World) -> None:
+        full, asked = True, 0
+
+        def is_full() -> bool:
+            nonlocal asked
+            asked += 1
+            return full
+
+        w.kubelet._is_full = is_full
+        await w.pod("a", "sh", "-c", "echo one; exec sleep 100")
+        await w.until(lambda: asked == 3)
+        assert w.lines == []
+        full = False
+        await w.until(lambda: w.lines == ["one"])
+        full = True
+        await w.pod("b", "echo", "two")
+        await w.end_of("b")
+        assert w.lines == ["one", "two"]
+
+    run(story, tmp_path)
+
+
 def test_whatever_goes_wrong_at_a_start_is_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
         raise TypeError("no such thing")

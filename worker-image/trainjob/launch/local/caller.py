@@ -38,6 +38,13 @@ class LocalEvent:
 
 Listener = Callable[[LocalEvent], None]
 
+LINES_WAITING = 64 << 20
+"""Bytes of lines that wait for a listener; then pods' output waits in its pipes, and agents know what to do with ranks
+whose output nobody takes.
+"""
+_A_LINE = 256
+"""Bytes of one that are not its text."""
+
 
 class Caller:
     """The caller's side of a running job: hands events on, answers Ctrl-C."""
@@ -50,6 +57,9 @@ class Caller:
         self._events: queue.SimpleQueue[LocalEvent | None] = queue.SimpleQueue()
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         """One for each event: what is waited for may be lost to a Ctrl-C, and no event may."""
+        self._put_in = self._taken_out = 0
+        """Bytes of lines; each is counted in one thread."""
+        driver.is_full = lambda: self._put_in - self._taken_out > LINES_WAITING
         self._untold: LocalEvent | None = None
         """Recorded, and the listener has not been called with it."""
         self._thread = threading.Thread(target=self._drive, name="trainjob-local", daemon=True)
@@ -134,6 +144,7 @@ class Caller:
             event = self._events.get()
             if event is None:
                 return False
+            self._taken_out += _size(event)
             self._record(event)
             self._untold = event
             self._recorder.catch_up()  # events that come without a pause are never waited for
@@ -164,7 +175,12 @@ class Caller:
             event = replace(event, job=_as_here(job_in_words_of(self._asker, event.job)))
         elif event.text.startswith(AGENT):  # a rank's own lines are its script's
             event = replace(event, text=in_words_of(self._asker, event.text))
+        self._put_in += _size(event)
         self._put(event)
+
+
+def _size(event: LocalEvent) -> int:
+    return len(event.text) + _A_LINE if event.kind == "line" else 0
 
 
 def _as_here(job: TrainJob) -> TrainJob:

@@ -93,6 +93,8 @@ class Driver:
         """It was told that agents wait for a warm process."""
         self._printed = False
         """A rank has printed a line."""
+        self.is_full: Callable[[], bool] = lambda: False
+        """Whether more lines are published than are taken for now."""
 
     def run(self, publish: Callable[..., None]) -> TrainJob:
         """Until the job has ended and no agent is left; the object as it was last. `publish(kind, **content)` gets
@@ -140,6 +142,7 @@ class Driver:
             self._machine,
             on_line=self._saw_line,
             on_event=self._saw_event,
+            is_full=lambda: self.is_full(),
         )
         tasks = [
             asyncio.create_task(reconciler.run(), name="reconciler"),

@@ -89,12 +89,16 @@ class LocalKubelet:
         machine: Machine,
         on_line: Callable[[str, str], None],
         on_event: Callable[[Pod], None],
+        is_full: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_line(pod name, line)` gets the agents' output, `on_event` the cluster's events."""
+        """`on_line(pod name, line)` gets the agents' output, `on_event` the cluster's events. `is_full`: whether there
+        is no room for more output now.
+        """
         self._cluster = cluster
         self._machine = machine
         self._on_line = on_line
         self._on_event = on_event
+        self._is_full = is_full
         self._runs: dict[str, _Run] = {}
 
     async def run(self) -> None:
@@ -187,7 +191,7 @@ class LocalKubelet:
         finally:
             os.close(writing)
         try:
-            run.process = Process(child, reading, functools.partial(self._on_line, run.name))
+            run.process = Process(child, reading, functools.partial(self._on_line, run.name), self._is_full)
         except BaseException:  # at a limit of processes there is no thread to wait for its end
             child.send_signal(signal.SIGKILL)
             os.close(reading)

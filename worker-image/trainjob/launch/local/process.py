@@ -17,6 +17,8 @@ from typing import Protocol
 
 _READ_BYTES = 64 * 1024
 _LINE_BYTES = 1024 * 1024
+_FULL_S = 0.1
+"""So long lines wait at least that nobody takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +75,14 @@ def start(launch: Launch, output: int) -> Child:
 class Process:
     """A running child, leader of a session of its own. Make and use it in a running event loop."""
 
-    def __init__(self, child: Child, reading: int, on_line: Callable[[str], None]) -> None:
-        """`reading`: of the pipe that it writes to. Raises OSError, RuntimeError: nobody watches it."""
+    def __init__(
+        self, child: Child, reading: int, on_line: Callable[[str], None], is_full: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`reading`: of the pipe that it writes to. `is_full`: whether what it writes has to wait there, as long as it
+        lives. Raises OSError, RuntimeError: nobody watches it.
+        """
         self._loop = asyncio.get_running_loop()
-        self._on_line = on_line
+        self._on_line, self._is_full = on_line, is_full
         self._rest = b""
         self._reading = reading
         self._child = child
@@ -118,6 +124,10 @@ class Process:
             self.ended.set_result(code)
 
     def _read(self) -> None:
+        if self.alive and self._is_full():
+            self._loop.remove_reader(self._reading)
+            self._loop.call_later(_FULL_S, self._read_on)
+            return
         try:
             data = os.read(self._reading, _READ_BYTES)
         except BlockingIOError:
@@ -131,6 +141,10 @@ class Process:
         if len(self._rest) > _LINE_BYTES:
             line, self._rest = self._rest, b""
             self._tell(line)
+
+    def _read_on(self) -> None:
+        if not self.drained.is_set():
+            self._loop.add_reader(self._reading, self._read)
 
     def _finish(self) -> None:
         if self.drained.is_set():
