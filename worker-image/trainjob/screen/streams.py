@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -97,17 +97,21 @@ def _owed_to(stream: TextIO) -> _Owed:
     if found is None:
         found = _owed.setdefault(id(stream), _Owed())
         with contextlib.suppress(TypeError):  # of an object that cannot be followed
-            weakref.finalize(stream, _owed.pop, id(stream), None).atexit = False
+            weakref.finalize(stream, _let_go, id(stream)).atexit = False
     return found
+
+
+def _let_go(of: int) -> None:
+    _owed.pop(of, None)
 
 
 def _descriptor(stream: TextIO) -> int | None:
     """Of a stream as Python and open() make them. None: an object of the program's own, which gets all that is said."""
     if type(stream) is not io.TextIOWrapper:
         return None
-    buffer = stream.buffer
+    buffer: Any = stream.buffer
     raw = buffer.raw if type(buffer) in (io.BufferedWriter, io.BufferedRandom) else buffer
-    return raw.fileno() if type(raw) is io.FileIO else None
+    return int(raw.fileno()) if type(raw) is io.FileIO else None
 
 
 def _send(stream: TextIO, descriptor: int, text: str, owed: _Owed) -> None:
