@@ -7,6 +7,7 @@ import os
 import random
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,16 @@ def test_a_manifest_is_created_with_the_options_over_it(user: User, folder: Path
     spec = user.get()["spec"]
     assert (spec["workers"], spec["failurePolicy"]["maxFailures"]) == (3, 7)
     assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+
+
+def test_a_job_that_was_made_is_told_as_made_where_its_first_line_cannot_be_said(
+    user: User, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("submit", "-f", manifest(folder, document()))
+    with monkeypatch.context() as patch, open("/dev/full", "w") as full:
+        patch.setattr(sys, "stdout", full)
+        assert user.tj(*words).code == contract.CLI_OK
+    assert user.get()["metadata"]["name"] == "digits"
 
 
 def test_one_that_is_there_already_is_replaced_only_when_asked(user: User, folder: Path) -> None:

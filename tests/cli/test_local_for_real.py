@@ -179,6 +179,24 @@ def test_a_job_in_the_background_is_seen_stopped_gone_on_with_and_extended(machi
     assert not (machine.folder / "store").exists() or not list((machine.folder / "store").rglob("*.jsonl"))
 
 
+def test_a_job_begins_in_the_background_also_where_nothing_can_be_said(machine: Machine) -> None:
+    words = ("run", "train.py", "--name", "count", "--storage", "store", "--detach", "--", "4")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainjob.cli", *words],
+            cwd=machine.folder,
+            env=machine.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=HANG_S,
+            check=False,
+        )
+    assert done.returncode == contract.CLI_OK, done.stderr
+    assert machine.status("count") == "Running"
+    assert machine.tj("stop", "count")[0] == contract.CLI_OK
+
+
 def test_each_rank_is_named_with_its_process_which_can_be_killed(machine: Machine) -> None:
     (machine.folder / "train.py").write_text("import time, trainjob\ntrainjob.report({}, step=1)\ntime.sleep(3600)\n")
     words = ("run", "train.py", "--name", "stay", "--storage", "store", "--workers", "2", "--detach")
