@@ -24,6 +24,7 @@ from trainjob.launch.local.gpus import VISIBLE, GpuPool
 from trainjob.launch.local.pod import ENV_LOCK, ENV_SCRATCH, ENV_SCRATCH_FD
 from trainjob.launch.local.process import Child, Kept, Launch, Process, start
 from trainjob.launch.local.scratch import Scratch, remove_sockets
+from trainjob.launch.outcome.log_choice import AGENT
 from trainjob_api import contract
 from trainjob_operator.cluster import ClusterError
 from trainjob_operator.memory import ChangeType, MemoryCluster
@@ -259,6 +260,8 @@ class LocalKubelet:
             await asyncio.to_thread(leftovers.kill, process.pid, run.uid)
             remove_sockets(run.uid)
             await process.close(_DRAIN_S)
+            if process.waits:  # the agent had no way to say it
+                self._on_line(run.name, f"{AGENT}lines may be missing here: nobody took them by the end of {run.name}")
             self._machine.gpus.give_back(run.name)
             self._set(run, _ended(code))
             await deleted

@@ -91,6 +91,8 @@ class Process:
         """The exit code, or minus the signal's number."""
         self.drained = asyncio.Event()
         """The output has been read to its end."""
+        self.waits = False
+        """What it writes has waited for room: at the end, more than was read may have been meant to come."""
         os.set_blocking(self._reading, False)
         threading.Thread(target=self._wait, name=f"end of {self.pid}", daemon=True).start()
         self._loop.add_reader(self._reading, self._read)
@@ -124,10 +126,12 @@ class Process:
             self.ended.set_result(code)
 
     def _read(self) -> None:
-        if self.alive and self._is_full():
-            self._loop.remove_reader(self._reading)
-            self._loop.call_later(_FULL_S, self._read_on)
-            return
+        if self.alive:
+            self.waits = self._is_full()
+            if self.waits:
+                self._loop.remove_reader(self._reading)
+                self._loop.call_later(_FULL_S, self._read_on)
+                return
         try:
             data = os.read(self._reading, _READ_BYTES)
         except BlockingIOError:
