@@ -129,7 +129,7 @@ class Barrier:
             self._next_warning, self._time_limit = self._began + self._warn_s, None
         self._calls.add((rank,), arrival)
         self._limit(now, arrival)
-        if len(self._calls) > 1 and not self._calls.is_like_the_first(arrival):
+        if not self._calls.is_like_the_first(arrival):
             return [self._fail(contract.FAIL_MISMATCH, self._calls.mismatch(), self._calls.ranks)]
         gone = self._gone()
         if gone:
@@ -155,7 +155,7 @@ class Barrier:
             and min(ranks) >= 0
             and max(ranks) < self.world_size
             and self._calls.none_of(ranks)
-            and (not self._calls or self._calls.is_like_the_first(arrival))
+            and self._calls.is_like_the_first(arrival)
         )
 
     def _limit(self, now: float, arrival: Arrival) -> None:
@@ -245,12 +245,12 @@ class Barrier:
 
     def deadline(self) -> Optional[float]:
         """When `tick` has something to say."""
+        waits = self._phase == ARRIVING and self._calls
+        if waits and not self._stopped:  # asked with each arrival
+            return self._next_warning if self._time_limit is None else min(self._next_warning, self._time_limit[0])
         moments = [until for until, _ in self._stopped.values()]
-        if self._phase == ARRIVING and self._calls:
-            if not self._stopped:
-                moments.append(self._next_warning)
-            if self._time_limit is not None:
-                moments.append(self._time_limit[0])
+        if waits and self._time_limit is not None:
+            moments.append(self._time_limit[0])
         return min(moments, default=None)
 
     def tick(self, now: float) -> List[Output]:

@@ -66,7 +66,9 @@ class Calls:
         return tuple(sorted(self._by_rank))
 
     def is_like_the_first(self, arrival: Arrival) -> bool:
-        """Whether it calls what the others call."""
+        """Whether it calls what the others call, if there are any."""
+        if not self._different:
+            return True
         first = self._different[0]
         return arrival.n == first.n and arrival.kind == first.kind
 

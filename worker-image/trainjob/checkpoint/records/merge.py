@@ -33,16 +33,19 @@ def merge(listings: Mapping[int, Listing]) -> Merged:
     clashes: Dict[Tuple[int, int], List[str]] = {}
     for rank in sorted(listings):
         for path, size in listings[rank]:
-            # No file is the parent of a folder that is known, nor of a known one's: of few files this is asked.
-            folder = path.rpartition("/")[0]
-            parents = _parents(path) if folder and folder not in folders else ()
+            unknown: List[str] = []
             other = owners.get(path) or folders.get(path)
-            if other is None and parents:
-                other = next((owners[p] for p in parents if p in owners), None)
+            if other is None:
+                # No file is the parent of a folder that is known, nor of a known one's: of few folders this is asked.
+                folder = path.rpartition("/")[0]
+                while folder and folder not in folders:
+                    other = other or owners.get(folder)
+                    unknown.append(folder)
+                    folder = folder.rpartition("/")[0]
             if other is None:
                 mine = owners[path] = NoteFile(path, size, rank)
-                for parent in parents:
-                    folders.setdefault(parent, mine)
+                for folder in unknown:
+                    folders[folder] = mine
             elif other.path == path and other.size == size:
                 duplicates.append(NoteFile(path, size, rank))
             else:
@@ -58,8 +61,3 @@ def difference(low: int, high: int, paths: Sequence[str]) -> str:
         f"ranks {low} and {high} gave different files under one name ({named}): rank {low}'s counts. "
         f"Save on rank {low} alone, or put the rank into the file name."
     )
-
-
-def _parents(path: str) -> Sequence[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(1, len(parts))]
